@@ -1,0 +1,39 @@
+"""Intrinsic rewards that cannot make an agent forget its task, as Gymnasium wrappers."""
+
+from adops_wrappers.critic import CriticHandle, ValueEstimates
+from adops_wrappers.evaluation import evaluation_mode
+from adops_wrappers.factories import (
+    SHAPINGS,
+    ADOPESWrapper,
+    ADOPSWrapper,
+    GRMWrapper,
+    IntrinsicRewardWrapper,
+    NoShapingWrapper,
+    PBIMWrapper,
+    PBRSWrapper,
+    PIESWrapper,
+    make_shaping,
+)
+from adops_wrappers.intrinsic import CountBonus, IntrinsicReturnNormalizer
+from adops_wrappers.shaping.base import Transition
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "SHAPINGS",
+    "ADOPESWrapper",
+    "ADOPSWrapper",
+    "CountBonus",
+    "CriticHandle",
+    "GRMWrapper",
+    "IntrinsicReturnNormalizer",
+    "IntrinsicRewardWrapper",
+    "NoShapingWrapper",
+    "PBIMWrapper",
+    "PBRSWrapper",
+    "PIESWrapper",
+    "Transition",
+    "ValueEstimates",
+    "evaluation_mode",
+    "make_shaping",
+]

@@ -1,0 +1,98 @@
+"""Observations and arrays of any kind: copies, comparisons, rows, conversion to float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+def to_numpy(values: Any) -> npt.NDArray[Any]:
+    """Return a numpy array of a torch tensor on any device, or of anything array-like."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    return np.asarray(values)
+
+
+def to_float64(values: Any) -> FloatArray:
+    """Return a float64 copy that shares no memory with `values`."""
+    if hasattr(values, "detach"):
+        # numpy has no bfloat16: torch converts before numpy sees the tensor.
+        values = values.detach().cpu().double()
+    return np.array(values, dtype=np.float64)
+
+
+def copy_observation(obs: Any) -> Any:
+    """Return an independent copy of an observation or a batch of them."""
+    if isinstance(obs, np.ndarray):
+        return obs.copy()
+    if hasattr(obs, "detach"):
+        return obs.detach().clone()
+    if isinstance(obs, dict):
+        return {key: copy_observation(value) for key, value in obs.items()}
+    if type(obs) is tuple:
+        return tuple(copy_observation(value) for value in obs)
+    return deepcopy(obs)
+
+
+def same_observation(first: Any, second: Any) -> bool:
+    """Compare by content; a torch tensor equals the array that it was made from."""
+    if isinstance(first, Mapping) or isinstance(second, Mapping):
+        return (
+            isinstance(first, Mapping)
+            and isinstance(second, Mapping)
+            and first.keys() == second.keys()
+            and all(same_observation(first[key], second[key]) for key in first)
+        )
+    if isinstance(first, tuple) or isinstance(second, tuple):
+        return (
+            isinstance(first, tuple)
+            and isinstance(second, tuple)
+            and len(first) == len(second)
+            and all(map(same_observation, first, second))
+        )
+    return bool(np.array_equal(to_numpy(first), to_numpy(second)))
+
+
+def select_rows(space: gym.Space[Any], batch: Any, rows: BoolArray) -> Any:
+    """Return the batch of the observations in `rows`, given a batch of all of them."""
+    if isinstance(batch, np.ndarray) and batch.dtype != object:
+        return batch[rows]
+    return stack_rows(space, [_rows(space, batch)[i] for i in np.flatnonzero(rows)])
+
+
+def stack_rows(space: gym.Space[Any], observations: Sequence[Any]) -> Any:
+    """Return single observations of `space` as one batch."""
+    empty: Any = create_empty_array(space, n=len(observations))
+    return concatenate(space, list(observations), empty)
+
+
+def replace_rows(space: gym.Space[Any], batch: Any, rows: BoolArray, replacement: Any) -> Any:
+    """Return a copy of `batch` whose `rows` are those of the smaller batch `replacement`."""
+    if isinstance(batch, np.ndarray) and batch.dtype != object:
+        result = batch.copy()
+        result[rows] = replacement
+        return result
+    merged = _rows(space, batch)
+    for row, observation in zip(np.flatnonzero(rows), _rows(space, replacement), strict=True):
+        merged[row] = observation
+    return stack_rows(space, merged)
+
+
+def _rows(space: gym.Space[Any], batch: Any) -> list[Any]:
+    if isinstance(batch, np.ndarray) or not isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        return list(batch)
+    if isinstance(space, gym.spaces.Dict):
+        parts = {key: _rows(part, batch[key]) for key, part in space.spaces.items()}
+        length = len(next(iter(parts.values())))
+        return [{key: column[i] for key, column in parts.items()} for i in range(length)]
+    columns = [_rows(part, column) for part, column in zip(space.spaces, batch, strict=True)]
+    return list(zip(*columns, strict=True))

@@ -1,0 +1,110 @@
+"""Count-based bonuses: 1/√n of the observation that was reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from adops_wrappers import _checks
+from adops_wrappers.arrays import BoolArray, FloatArray, to_numpy
+
+_LONGEST_KEY = 32
+"""Keys of more bytes are replaced by a 16-byte digest, so that memory does not follow the
+observation's size."""
+
+
+class CountBonus:
+    """F = scale/√n(s′), n counting how often s′ was reached, this time included.
+
+    Counts are shared by all environments; within one vector step the rows count in order.
+    A source for `IntrinsicRewardWrapper`, for single and vector envs alike.
+
+    Args:
+        scale: The bonus of a first visit.
+        key: Maps one observation to what is counted, for instance a coarser cell. By default
+            the observation's bytes, which fits discrete and symbolic observations.
+
+    Example:
+        >>> from adops_wrappers import CountBonus
+        >>> bonus = CountBonus()
+        >>> [round(bonus(0, 0, state, valid=True), 3) for state in (5, 5, 7)]
+        [1.0, 0.707, 1.0]
+    """
+
+    def __init__(self, *, scale: float = 1.0, key: Callable[[Any], Hashable] | None = None) -> None:
+        if key is not None and not callable(key):
+            raise TypeError(f"key must be a function of one observation, got {key!r}.")
+        self.scale = _checks.positive("scale", scale)
+        self.key = key
+        self.counts: dict[Hashable, int] = {}
+        self.frozen = False
+        """While True visits are rewarded as the next visit would be, and not counted."""
+
+    def __call__(
+        self, obs: Any, action: Any, next_obs: Any, valid: bool | BoolArray = True
+    ) -> float | FloatArray:
+        """Return the bonus of one observation, or of a batch where `valid` is a mask."""
+        if isinstance(valid, np.ndarray):
+            keys = self._batch_keys(next_obs, len(valid))
+            visits = [
+                self._visit(key) if real else 1 for key, real in zip(keys, valid, strict=True)
+            ]
+            return np.where(valid, self.scale / np.sqrt(visits), 0.0)
+        if not valid:
+            return 0.0
+        key = self.key(next_obs) if self.key else _digest(_batch_bytes(next_obs, None)[0])
+        return float(self.scale / np.sqrt(self._visit(key)))
+
+    def _visit(self, key: Hashable) -> int:
+        visits = self.counts.get(key, 0) + 1
+        if not self.frozen:
+            self.counts[key] = visits
+        return visits
+
+    def _batch_keys(self, batch: Any, rows: int) -> list[Hashable]:
+        if self.key is None:
+            return [_digest(row) for row in _batch_bytes(batch, rows)]
+        if isinstance(batch, np.ndarray):
+            return [self.key(row) for row in batch]
+        return [self.key(_row(batch, i)) for i in range(rows)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts."""
+        return {"counts": dict(self.counts)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self.counts = dict(state["counts"])
+
+
+def _digest(row: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
+    data = row.tobytes()
+    return data if len(data) <= _LONGEST_KEY else blake2b(data, digest_size=16).digest()
+
+
+def _batch_bytes(batch: Any, rows: int | None) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the observations as an array of shape (rows, bytes); `rows=None` is one of them."""
+    if isinstance(batch, dict):
+        parts = [_batch_bytes(batch[name], rows) for name in sorted(batch)]
+        return np.concatenate(parts, axis=1)
+    if isinstance(batch, tuple):
+        return np.concatenate([_batch_bytes(part, rows) for part in batch], axis=1)
+    array = to_numpy(batch)
+    if array.dtype == object or array.dtype.kind in "US":
+        raise TypeError(
+            f"CountBonus cannot turn an observation of type {type(batch).__name__} into bytes. "
+            "Pass key=, a function from one observation to a hashable value."
+        )
+    flat = np.ascontiguousarray(array).reshape(1 if rows is None else rows, -1)
+    return flat.view(np.uint8)
+
+
+def _row(batch: Any, row: int) -> Any:
+    if isinstance(batch, dict):
+        return {name: _row(part, row) for name, part in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_row(part, row) for part in batch)
+    return batch[row]

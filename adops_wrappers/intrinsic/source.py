@@ -1,0 +1,130 @@
+"""Runs a source of intrinsic reward along the steps of an env, single or vector."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, to_float64
+from adops_wrappers.episodes import EnvLayout, EpisodeTracker
+from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer
+
+
+class SourceRunner:
+    """Asks a source for F of each true transition: (s, a, s′) with the s′ before any reset.
+
+    Args:
+        source: A function `source(obs, action, next_obs) -> F`, or an object with such a
+            method `reward`; it may take `valid` as a fourth, which is False on dummy resets.
+        layout: The env's number of rows, spaces and autoreset mode.
+        normalizer: Divides F by the running scale of intrinsic returns.
+    """
+
+    def __init__(
+        self, source: Any, layout: EnvLayout, normalizer: IntrinsicReturnNormalizer | None
+    ) -> None:
+        self.source = source
+        self.layout = layout
+        self.normalizer = normalizer
+        self.episodes = EpisodeTracker(layout)
+        self._reward = _reward_function(source)
+        self._takes_valid = _takes_valid(self._reward)
+        if normalizer is not None and normalizer.num_envs != layout.num_envs:
+            raise ValueError(
+                f"The normalizer was made for num_envs={normalizer.num_envs}, the env has "
+                f"{layout.num_envs}. Build IntrinsicReturnNormalizer({layout.num_envs})."
+            )
+
+    def reset(self, obs: Any, mask: BoolArray | None) -> None:
+        """Start new episodes in the rows of `mask`, or in all."""
+        self.episodes.reset(obs, mask)
+        # Kept as a copy: envs with copy=False write the next observation into the same array.
+        self.episodes.last_obs = copy_observation(self.episodes.last_obs)
+
+    def before_step(self) -> None:
+        """Raise unless there is an observation to act on."""
+        self.episodes.require_reset_done()
+
+    def after_step(
+        self, action: Any, obs: Any, ended: BoolArray, info: dict[str, Any]
+    ) -> tuple[FloatArray, BoolArray]:
+        """Return F and the mask of the rows that made a real transition."""
+        previous, steps_before = self.episodes.last_obs, self.episodes.elapsed
+        self.episodes.last_obs = None
+        next_obs = self.episodes.true_next_observations(obs, info, ended)
+        valid = self.episodes.advance(None, ended)
+        if not self._takes_valid:
+            answer = self._reward(previous, action, next_obs)
+        elif self.layout.batched:
+            answer = self._reward(previous, action, next_obs, valid=valid.copy())
+        else:
+            answer = self._reward(previous, action, next_obs, valid=bool(valid[0]))
+        intrinsic = np.where(valid, self._checked(answer, valid, steps_before), 0.0)
+        if self.normalizer is not None:
+            intrinsic = self.normalizer(intrinsic, valid)
+        self.episodes.last_obs = copy_observation(obs)
+        return intrinsic, valid
+
+    def _checked(self, answer: Any, valid: BoolArray, steps: Any) -> FloatArray:
+        intrinsic = to_float64(answer)
+        n = self.layout.num_envs
+        if intrinsic.size != n or intrinsic.shape not in ((), (1,), (n,), (n, 1)):
+            raise ValueError(
+                f"The source must return one intrinsic reward for each of {n} environments, of "
+                f"shape ({n},) or ({n}, 1); it returned shape {intrinsic.shape} at step "
+                f"{steps[0]} of environment 0."
+            )
+        intrinsic = intrinsic.reshape(n)
+        bad = ~np.isfinite(intrinsic) & valid
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ValueError(
+                f"The source returned an intrinsic reward of {intrinsic[row]} for environment "
+                f"{row} at step {steps[row]} of its episode; it must be finite."
+            )
+        return intrinsic
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the episodes and the state of source and normaliser."""
+        return {
+            "episodes": self.episodes.state_dict(),
+            "last_obs": copy_observation(self.episodes.last_obs),
+            "source": self.source.state_dict() if hasattr(self.source, "state_dict") else None,
+            "normalizer": None if self.normalizer is None else self.normalizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        if state["source"] is not None:
+            self.source.load_state_dict(state["source"])
+        if (state["normalizer"] is None) != (self.normalizer is None):
+            raise ValueError(
+                "Cannot load this state: of the saved wrapper and this one, only one has a "
+                "normalizer."
+            )
+        if self.normalizer is not None:
+            self.normalizer.load_state_dict(state["normalizer"])
+        self.episodes.load_state_dict(state["episodes"])
+        self.episodes.last_obs = copy_observation(state["last_obs"])
+
+
+def _reward_function(source: Any) -> Callable[..., Any]:
+    reward = getattr(source, "reward", None)
+    if callable(reward):
+        return reward  # type: ignore[no-any-return]
+    if callable(source):
+        return source  # type: ignore[no-any-return]
+    raise TypeError(
+        "source must be a function (obs, action, next_obs) -> F or an object with such a method "
+        f"`reward`, got {source!r} of type {type(source).__name__}."
+    )
+
+
+def _takes_valid(function: Callable[..., Any]) -> bool:
+    try:
+        return "valid" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # builtins without a signature
+        return False

@@ -1,0 +1,317 @@
+"""Generalised reward matching: every bonus is taken back later, with interest.
+
+`GRM` matches after a delay of D steps or at the episode's end (eq. hyperparam_tuning), `PBIM`
+at the end alone (eq. pbim_norm), `MatchedGRM` as any matching function says (eq. drawer). All
+keep Σ γ^t F′_t = 0 over an episode, so that no choice of actions changes the intrinsic return.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from adops_wrappers import _checks
+from adops_wrappers.shaping.base import FloatArray, Shaper, Transition, restore_array
+
+MatchingFunction = Callable[[int, int, bool], float]
+"""`matching(t, t_prime, final)`: the share of f_{t′} that is taken back at step t; `final` says
+that t is the episode's last step."""
+
+PROBED_LENGTHS = 64
+_MATCHING_TOLERANCE = 1e-9
+
+
+class RewardMatching(Shaper):
+    """What the family shares: γ, and with `normalize` the centred bonus f = F − F̄.
+
+    F̄ is an exponential mean per environment that starts at 0, takes in every real step before
+    it is used, and lives on across episodes. The f that was emitted is the f taken back.
+    """
+
+    settles_debt = True
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        gamma: float = 0.99,
+        normalize: bool = False,
+        alpha: float = 0.05,
+    ) -> None:
+        super().__init__(num_envs)
+        self.gamma = _checks.discount("gamma", gamma)
+        self.normalize = bool(normalize)
+        self.alpha = _checks.smoothing("alpha", alpha)
+        self.mean = np.zeros(self.num_envs)
+
+    def _centred(self, transition: Transition) -> FloatArray:
+        if not self.normalize:
+            return transition.intrinsic
+        if not self.frozen:
+            step = self.alpha * (transition.intrinsic - self.mean)
+            self.mean += np.where(transition.valid, step, 0.0)
+        return transition.intrinsic - self.mean
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return F̄."""
+        return {"mean": self.mean.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self.mean = restore_array("the running mean", state["mean"], self.mean)
+
+    def describe(self) -> str:
+        """Name the method and its discount."""
+        return f"{self.name} (gamma={self.gamma})"
+
+
+class PBIM(RewardMatching):
+    """Emit f, and at the episode's last step −S, the debt grown at the rate 1/γ (eq. pbim_norm).
+
+    S ← (S + f)/γ needs O(1) memory and gives the exponent i − (N − 1), with which the
+    discounted sum cancels; the printed i − N is a misprint.
+    """
+
+    name = "PBIM"
+
+    def __init__(self, num_envs: int = 1, **matching: Any) -> None:
+        super().__init__(num_envs, **matching)
+        self.debt = np.zeros(self.num_envs)
+
+    def reset(self, mask: npt.NDArray[np.bool_] | None = None) -> None:
+        """Drop the debt of the rows in `mask`."""
+        self.debt[slice(None) if mask is None else mask] = 0.0
+
+    def step(self, transition: Transition) -> FloatArray:
+        """Return f, or the settlement where the episode ends."""
+        f = self._centred(transition)
+        ended = transition.terminated | transition.truncated
+        shaped = np.where(ended, -self.debt, f)
+        with np.errstate(over="ignore"):
+            grown = np.where(ended, 0.0, (self.debt + f) / self.gamma)
+        self.debt = np.where(transition.valid, grown, self.debt)
+        return np.where(transition.valid, shaped, 0.0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return F̄ and the debts."""
+        return {**super().state_dict(), "debt": self.debt.copy()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state)
+        self.debt = restore_array("the debts", state["debt"], self.debt)
+
+
+class GRM(RewardMatching):
+    """Emit f_t − γ^{−D}·f_{t−D}, and at the last step minus all that is still unmatched.
+
+    The last D values of f per environment are kept in a ring (eq. hyperparam_tuning). The
+    terminal case wins over t < D, and indices below 0 are dropped.
+    """
+
+    name = "GRM"
+
+    def __init__(self, num_envs: int = 1, *, delay: int = 1, **matching: Any) -> None:
+        super().__init__(num_envs, **matching)
+        self.delay = _checks.whole("delay", delay, least=0)
+        if -self.delay * math.log(self.gamma) > math.log(np.finfo(np.float64).max):
+            raise ValueError(
+                f"gamma**-delay overflows a float64 at gamma={self.gamma}, delay={self.delay}. "
+                "Choose a shorter delay, or delay=math.inf, which is PBIM."
+            )
+        # D = 0 would need an empty ring: one slot is kept and never read.
+        self.ring = np.zeros((max(self.delay, 1), self.num_envs))
+        self.elapsed = np.zeros(self.num_envs, dtype=np.int64)
+        self._rows = np.arange(self.num_envs)
+        self._ages = np.arange(1, self.delay + 1)
+        self._interest = self.gamma ** -self._ages.astype(np.float64)
+
+    def reset(self, mask: npt.NDArray[np.bool_] | None = None) -> None:
+        """Forget the episodes of the rows in `mask`: nothing below step 0 is read."""
+        self.elapsed[slice(None) if mask is None else mask] = 0
+
+    def step(self, transition: Transition) -> FloatArray:
+        """Return f less what is matched now."""
+        f = self._centred(transition)
+        if self.delay == 0:
+            return np.zeros(self.num_envs)
+        slot = self.elapsed % self.delay
+        delayed = np.where(self.elapsed >= self.delay, self.ring[slot, self._rows], 0.0)
+        shaped = f - self._interest[-1] * delayed
+        ended = (transition.terminated | transition.truncated) & transition.valid
+        if ended.any():
+            shaped[ended] = -self._unmatched(ended)
+        self.ring[slot, self._rows] = np.where(transition.valid, f, self.ring[slot, self._rows])
+        self.elapsed = np.where(ended, 0, self.elapsed + transition.valid)
+        return np.where(transition.valid, shaped, 0.0)
+
+    def _unmatched(self, ended: npt.NDArray[np.bool_]) -> FloatArray:
+        elapsed, rows = self.elapsed[ended], self._rows[ended]
+        ages = self._ages[:, None]
+        past = self.ring[(elapsed - ages) % self.delay, rows]
+        total: FloatArray = np.where(ages <= elapsed, self._interest[:, None] * past, 0.0).sum(0)
+        return total
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return F̄, the ring and the position of each episode in it."""
+        return {
+            **super().state_dict(),
+            "ring": self.ring.copy(),
+            "elapsed": self.elapsed.copy(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state)
+        self.ring = restore_array("the ring of past bonuses", state["ring"], self.ring)
+        self.elapsed = restore_array("the episode steps", state["elapsed"], self.elapsed)
+
+    def describe(self) -> str:
+        """Name the method, its delay and its discount."""
+        return f"GRM (delay={self.delay}, gamma={self.gamma})"
+
+
+class MatchedGRM(RewardMatching):
+    """F′_t = f_t − Σ_{i ≤ t} γ^{i−t}·m(t, i)·f_i for any matching function m (eq. drawer).
+
+    m must be fully matching (the weights of each i sum to 1 by the episode's end) and
+    future-agnostic (0 for i > t). Both are probed here for all episodes of up to 64 steps,
+    the first again at the end of every episode. Keeps the whole episode in memory.
+    """
+
+    name = "GRM"
+
+    def __init__(self, num_envs: int = 1, *, matching: MatchingFunction, **common: Any) -> None:
+        super().__init__(num_envs, **common)
+        self.matching = _check_matching(matching)
+        self.elapsed = np.zeros(self.num_envs, dtype=np.int64)
+        self.history = np.zeros((self.num_envs, PROBED_LENGTHS))
+        self.matched = np.zeros((self.num_envs, PROBED_LENGTHS))
+
+    def reset(self, mask: npt.NDArray[np.bool_] | None = None) -> None:
+        """Forget the episodes of the rows in `mask`."""
+        rows = slice(None) if mask is None else mask
+        self.elapsed[rows] = 0
+        self.matched[rows] = 0.0
+
+    def step(self, transition: Transition) -> FloatArray:
+        """Return f less what the matching function takes back now."""
+        f = self._centred(transition)
+        ended = transition.terminated | transition.truncated
+        shaped = np.zeros(self.num_envs)
+        longest = int(self.elapsed.max())
+        if longest == self.history.shape[1]:
+            self.history = np.concatenate([self.history, np.zeros_like(self.history)], axis=1)
+            self.matched = np.concatenate([self.matched, np.zeros_like(self.matched)], axis=1)
+        for final in (False, True):
+            group = transition.valid & (ended == final)
+            for t in np.unique(self.elapsed[group]).tolist():
+                rows = np.flatnonzero(group & (self.elapsed == t))
+                self.history[rows, t] = f[rows]
+                weights = _weights(self.matching, t, final)
+                given_back = np.flatnonzero(weights)
+                with np.errstate(over="ignore"):
+                    interest = weights[given_back] * self.gamma ** (given_back - float(t))
+                    shaped[rows] = f[rows] - self.history[rows][:, given_back] @ interest
+                self.matched[rows, : t + 1] += weights
+                if final:
+                    self._check_fully_matched(rows, t + 1)
+        finished = ended & transition.valid
+        self.reset(finished)
+        self.elapsed += transition.valid & ~finished
+        return shaped
+
+    def _check_fully_matched(self, rows: npt.NDArray[np.intp], length: int) -> None:
+        totals = self.matched[rows, :length]
+        wrong = np.argwhere(np.abs(totals - 1.0) > _MATCHING_TOLERANCE)
+        if len(wrong):
+            row, t_prime = wrong[0]
+            raise _not_fully_matching(int(t_prime), length, float(totals[row, t_prime]))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return F̄ and the running episodes."""
+        longest = int(self.elapsed.max())
+        return {
+            **super().state_dict(),
+            "elapsed": self.elapsed.copy(),
+            "history": self.history[:, :longest].copy(),
+            "matched": self.matched[:, :longest].copy(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        super().load_state_dict(state)
+        self.elapsed = restore_array("the episode steps", state["elapsed"], self.elapsed)
+        longest = int(self.elapsed.max())
+        capacity = max(PROBED_LENGTHS, longest)
+        part = np.zeros((self.num_envs, longest))
+        self.history = np.zeros((self.num_envs, capacity))
+        self.matched = np.zeros((self.num_envs, capacity))
+        self.history[:, :longest] = restore_array("the episodes", state["history"], part)
+        self.matched[:, :longest] = restore_array("the matched shares", state["matched"], part)
+
+    def describe(self) -> str:
+        """Name the method and its discount."""
+        return f"GRM (matching function, gamma={self.gamma})"
+
+
+def make_grm(
+    num_envs: int = 1,
+    *,
+    delay: float = 1,
+    matching: MatchingFunction | None = None,
+    **common: Any,
+) -> RewardMatching:
+    """Build the lightest shaper for a delay, an infinite delay (PBIM) or a matching function."""
+    if matching is not None:
+        return MatchedGRM(num_envs, matching=matching, **common)
+    if isinstance(delay, float) and math.isinf(delay) and delay > 0:
+        return PBIM(num_envs, **common)
+    return GRM(num_envs, delay=delay, **common)  # type: ignore[arg-type]
+
+
+def _weights(matching: MatchingFunction, t: int, final: bool) -> FloatArray:
+    return np.array([matching(t, t_prime, final) for t_prime in range(t + 1)], dtype=np.float64)
+
+
+def _check_matching(matching: MatchingFunction) -> MatchingFunction:
+    if not callable(matching):
+        raise TypeError(
+            f"matching must be a function (t, t_prime, final) -> weight, got {matching!r}."
+        )
+    shape = (PROBED_LENGTHS, PROBED_LENGTHS)
+    on_the_way, at_the_end = np.zeros(shape), np.zeros(shape)
+    for t, t_prime in np.ndindex(shape):
+        for table, final in ((on_the_way, False), (at_the_end, True)):
+            weight = float(matching(t, t_prime, final))
+            if not 0.0 <= weight <= 1.0:
+                raise ValueError(
+                    f"matching(t={t}, t_prime={t_prime}, final={final}) returned {weight}; "
+                    "weights lie in [0, 1]."
+                )
+            if t_prime > t and weight != 0.0:
+                raise ValueError(
+                    f"matching looks ahead: matching(t={t}, t_prime={t_prime}, final={final}) "
+                    f"returned {weight}, but a bonus that is still to come (t_prime > t) cannot "
+                    "be taken back. Return 0 there."
+                )
+            table[t, t_prime] = weight
+    before = np.vstack([np.zeros(PROBED_LENGTHS), np.cumsum(on_the_way, axis=0)[:-1]])
+    totals = np.where(np.tri(PROBED_LENGTHS, dtype=bool), before + at_the_end, 1.0)
+    wrong = np.argwhere(np.abs(totals - 1.0) > _MATCHING_TOLERANCE)
+    if len(wrong):
+        last, t_prime = (int(index) for index in wrong[0])
+        raise _not_fully_matching(t_prime, last + 1, float(totals[last, t_prime]))
+    return matching
+
+
+def _not_fully_matching(t_prime: int, length: int, total: float) -> ValueError:
+    return ValueError(
+        f"matching is not fully matching: in an episode of {length} steps the weights of "
+        f"t_prime={t_prime} sum to {total:.9g} instead of 1. What is left must be matched at "
+        "the last step, where final=True."
+    )

@@ -1,0 +1,36 @@
+"""PBRS: potential-based shaping (Ng et al. 1999), with time-dependent Φ (Devlin & Kudenko 2012)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from adops_wrappers import _checks
+from adops_wrappers.shaping.base import FloatArray, Shaper, Transition
+
+
+class PBRS(Shaper):
+    """F′ = F + γ·Φ(s′, t + 1) − Φ(s, t), with Φ = 0 after termination.
+
+    Eq. pot_based_shaping_reward of the paper, on top of a source's F where there is one. At
+    truncation Φ of the final observation is used, and the learner bootstraps as usual.
+    """
+
+    name = "PBRS"
+
+    def __init__(self, num_envs: int = 1, *, gamma: float) -> None:
+        super().__init__(num_envs)
+        self.gamma = _checks.discount("gamma", gamma)
+
+    def step(self, transition: Transition) -> FloatArray:
+        """Return F plus the discounted difference of the potentials."""
+        if transition.potential is None or transition.next_potential is None:
+            raise ValueError(
+                "PBRS needs the fields potential and next_potential of the Transition."
+            )
+        next_potential = np.where(transition.terminated, 0.0, transition.next_potential)
+        difference = self.gamma * next_potential - transition.potential
+        return np.where(transition.valid, transition.intrinsic + difference, 0.0)
+
+    def describe(self) -> str:
+        """Name the method and its discount."""
+        return f"PBRS (gamma={self.gamma})"

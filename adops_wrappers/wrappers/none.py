@@ -1,0 +1,48 @@
+"""No shaping, for one env."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from adops_wrappers.critic import CriticHandle
+from adops_wrappers.shaping.none import NoShaping
+from adops_wrappers.wrappers.base import ShapingWrapper
+
+
+class NoShapingWrapper(ShapingWrapper):
+    """F′ = F: the raw bonus, with the same `info` and reward as the other methods.
+
+    Args:
+        env: The env, with a source of F below.
+        intrinsic_scale: F is multiplied by it.
+        add_to_reward: Whether the reward is R + F′; otherwise it stays R.
+        critic: Accepted so that all methods are built alike; not consulted.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers import IntrinsicRewardWrapper, NoShapingWrapper
+        >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), lambda s, a, next_s: 1.0)
+        >>> env = NoShapingWrapper(env, intrinsic_scale=0.5)
+        >>> _ = env.reset(seed=0)
+        >>> env.step(0)[1]  # R = -1
+        -0.5
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        *,
+        intrinsic_scale: float = 1.0,
+        add_to_reward: bool = True,
+        critic: CriticHandle | Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(
+            env,
+            NoShaping,
+            critic=critic,
+            intrinsic_scale=intrinsic_scale,
+            add_to_reward=add_to_reward,
+        )

@@ -1,0 +1,58 @@
+"""PBRS for one env."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+
+from adops_wrappers.core import Potential
+from adops_wrappers.critic import CriticHandle
+from adops_wrappers.shaping.pbrs import PBRS
+from adops_wrappers.wrappers.base import ShapingWrapper
+
+
+class PBRSWrapper(ShapingWrapper):
+    """F′ = F + γ·Φ(s′, t + 1) − Φ(s, t), with Φ = 0 after termination (Ng et al. 1999).
+
+    F is the bonus of a source below, or 0 where there is none. At truncation Φ of the final
+    observation counts, and the learner bootstraps as usual.
+
+    Args:
+        env: The env.
+        potential: `potential(obs, t)`, t being the steps taken in the episode.
+        gamma: The discount of the learner's return.
+        intrinsic_scale: F is multiplied by it before shaping; Φ is not.
+        add_to_reward: Whether the reward is R + F′; otherwise it stays R.
+        critic: Accepted so that all methods are built alike; not consulted.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers import PBRSWrapper
+        >>> env = PBRSWrapper(gym.make("CliffWalking-v1"), lambda obs, t: float(obs), gamma=1.0)
+        >>> _ = env.reset(seed=0)  # from cell 36
+        >>> env.step(0)[4]["intrinsic_reward"]  # up, to cell 24
+        -12.0
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        potential: Potential,
+        *,
+        gamma: float,
+        intrinsic_scale: float = 1.0,
+        add_to_reward: bool = True,
+        critic: CriticHandle | Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__(
+            env,
+            partial(PBRS, gamma=gamma),
+            potential=potential,
+            needs_intrinsic=False,
+            critic=critic,
+            intrinsic_scale=intrinsic_scale,
+            add_to_reward=add_to_reward,
+        )
