@@ -134,6 +134,8 @@ class Args:
     """minibatches per pass"""
     learning_rate: float = 1e-4
     """Adam's step size, constant"""
+    adam_eps: float = 1e-8
+    """Adam's epsilon"""
     gamma_ext: float = 0.999
     """discount of the extrinsic stream"""
     gamma_int: float = 0.99
@@ -206,8 +208,9 @@ def method_name(args: Args) -> str:
 
 def check_method_flags(args: Args) -> None:
     """Refuse a flag that the chosen method would silently ignore."""
+    defaults = {f.name: f.default for f in dataclasses.fields(Args)}
     for name, methods in METHOD_FLAGS.items():
-        if methods and args.shaping not in methods and getattr(args, name) != _default(name):
+        if methods and args.shaping not in methods and getattr(args, name) != defaults[name]:
             fail(
                 f"--{name.replace('_', '-')} is a setting of {', '.join(methods)}; "
                 f"--shaping {args.shaping} does not read it. Drop the flag or change --shaping."
@@ -263,10 +266,6 @@ def schedule_length(args: Args) -> int:
 def fail(message: str) -> None:
     """End the script with a message and exit code 1."""
     sys.exit(f"error: {message}")
-
-
-def _default(name: str) -> Any:
-    return next(f.default for f in dataclasses.fields(Args) if f.name == name)
 
 
 def check_args(args: Args) -> None:
@@ -1237,24 +1236,48 @@ class Answer(NamedTuple):
     """The observations in the layout of storage."""
 
 
-def record_episode(
-    agent: Agent, encoder: Encoder, args: Args, kind: str, folder: Path, name: str
-) -> None:
-    """Play one episode with sampled actions in an env of its own and write it as a video."""
-    env = gym.wrappers.RecordVideo(
-        make_env(args, kind, "rgb_array"), str(folder), name_prefix=name, disable_logger=True
-    )
-    generator = torch.Generator().manual_seed(args.seed)
-    obs, _ = env.reset(seed=args.seed)
-    ended = False
+class Episode(NamedTuple):
+    """One episode of evaluation."""
+
+    score: float
+    length: int
+    rooms: set[int]
+    frames: list[np.ndarray]
+
+
+def play_episode(
+    agent: nn.Module,
+    encoder: Encoder,
+    env: gym.Env,
+    seed: int,
+    greedy: bool = False,
+    film: bool = False,
+) -> Episode:
+    """Play one episode; draws from a generator of its own, so that training is not disturbed."""
+    generator = torch.Generator().manual_seed(seed)
+    has_rooms = env.spec is not None and "Montezuma" in env.spec.id
+    obs, _ = env.reset(seed=seed)
+    score, length, rooms, frames, ended = 0.0, 0, set(), [], False
     while not ended:
+        if film:
+            frames.append(env.render())
         with torch.inference_mode():
             logits, _ = agent(encoder.features(encoder.encode(np.asarray(obs)[None])))
             probs = logits.float().softmax(-1).cpu()
-            action = int(torch.multinomial(probs, 1, generator=generator))
-        obs, _, terminated, truncated, _ = env.step(action + int(env.action_space.start))
-        ended = terminated or truncated
-    env.close()
+            choice = probs.argmax() if greedy else torch.multinomial(probs, 1, generator=generator)
+        obs, reward, terminated, truncated, _ = env.step(int(choice) + int(env.action_space.start))
+        if has_rooms:
+            rooms.add(int(env.unwrapped.ale.getRAM()[3]))
+        score, length, ended = score + float(reward), length + 1, terminated or truncated
+    return Episode(score, length, rooms, frames)
+
+
+def write_video(frames: list[np.ndarray], path: Path, fps: float) -> None:
+    """Write frames as an mp4."""
+    from moviepy.video.io.ImageSequenceClip import ImageSequenceClip
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ImageSequenceClip(frames, fps=fps).write_videofile(str(path), logger=None)
 
 
 def train(args: Args) -> Path:
@@ -1301,7 +1324,7 @@ def train(args: Args) -> Path:
         source = no_bonus
     check_disk(run_dir, list(networks.values()), args)
     parameters = [p for net in networks.values() for p in net.parameters() if p.requires_grad]
-    optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
+    optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=args.adam_eps, fused=True)
     forward = agent
     if args.compile:
         forward = torch.compile(agent)
@@ -1590,7 +1613,10 @@ def train(args: Args) -> Path:
         ):
             checkpoint_now(iteration)
         if args.capture_video and iteration % args.video_every == 0:
-            record_episode(agent, encoder, args, kind, run_dir / "videos", f"{iteration:08d}")
+            film_env = make_env(args, kind, "rgb_array")
+            episode = play_episode(agent, encoder, film_env, args.seed, film=True)
+            write_video(episode.frames, run_dir / "videos" / f"{iteration:08d}.mp4", 30)
+            film_env.close()
         if stop.requested:
             break
 
