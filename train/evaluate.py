@@ -71,6 +71,7 @@ def load_agent(path: Path, env_id: str) -> tuple[Args, dict[str, Any]]:
 
 def main(settings: Evaluation) -> None:
     """Play and report."""
+    torch.set_num_threads(1)
     if settings.episodes < 1:
         fail(f"--episodes must be at least 1, got {settings.episodes}.")
     if settings.video and importlib.util.find_spec("moviepy") is None:

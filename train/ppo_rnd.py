@@ -177,7 +177,7 @@ class Args:
     cuda: bool = True
     """use a GPU where there is one"""
     torch_threads: int = 0
-    """CPU threads of torch; 0: torch's own choice"""
+    """CPU threads of torch; 0: torch's own choice for images, 1 elsewhere"""
     amp: bool = False
     """bfloat16 autocast; for GPUs, many times slower on most CPUs"""
     compile: bool = False
@@ -803,8 +803,8 @@ def bootstrap(
 
 def explained_variance(values: np.ndarray, returns: np.ndarray) -> float:
     """Return 1 - Var(returns - values)/Var(returns); NaN for constant returns."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        return float(1.0 - np.var(returns - values) / np.var(returns))
+    variance = np.var(returns)
+    return float(1.0 - np.var(returns - values) / variance) if variance > 0.0 else math.nan
 
 
 def clip_gradients(parameters: list[nn.Parameter], largest: float) -> torch.Tensor:
@@ -1283,8 +1283,6 @@ def write_video(frames: list[np.ndarray], path: Path, fps: float) -> None:
 def train(args: Args) -> Path:
     """Run the experiment and return its directory."""
     keep_malloc_pages()
-    if args.torch_threads:
-        torch.set_num_threads(args.torch_threads)
     run_dir = open_run_dir(args)
     random.seed(args.seed)
     np.random.seed(args.seed)  # noqa: NPY002 (envs may use it)
@@ -1310,6 +1308,9 @@ def train(args: Args) -> Path:
 
     # Networks
     encoder = Encoder(base.single_observation_space, kind, device, args.pin_memory)
+    if args.torch_threads or not encoder.image:
+        # Small layers lose more to the handing over between threads than they win.
+        torch.set_num_threads(args.torch_threads or 1)
     agent = Agent(encoder.shape, int(action_space.n), args.mlp_hidden)
     agent = agent.to(device, memory_format=torch.channels_last)
     networks: dict[str, nn.Module] = {"agent": agent}
@@ -1377,6 +1378,8 @@ def train(args: Args) -> Path:
         if not torch.cuda.is_available() and encoder.image and args.total_iterations >= 1000:
             announce_duration(args, agent, source, encoder)
         if args.bonus == "rnd" and args.obs_norm_init_iterations:
+            random_steps = args.obs_norm_init_iterations * steps * num_envs
+            print(f"Starting RND's whitening with {random_steps} random steps.", flush=True)
             warm_up(args, base, source, normalizer)
         next_obs, _ = envs.reset(seed=args.seed)
     else:
