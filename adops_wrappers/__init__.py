@@ -16,6 +16,7 @@ from adops_wrappers.factories import (
 )
 from adops_wrappers.intrinsic import CountBonus, IntrinsicReturnNormalizer
 from adops_wrappers.shaping.base import Transition
+from adops_wrappers.tabular import AuditReport, FiniteMDP, audit
 
 __version__ = "0.1.0"
 
@@ -23,8 +24,10 @@ __all__ = [
     "SHAPINGS",
     "ADOPESWrapper",
     "ADOPSWrapper",
+    "AuditReport",
     "CountBonus",
     "CriticHandle",
+    "FiniteMDP",
     "GRMWrapper",
     "IntrinsicReturnNormalizer",
     "IntrinsicRewardWrapper",
@@ -34,6 +37,7 @@ __all__ = [
     "PIESWrapper",
     "Transition",
     "ValueEstimates",
+    "audit",
     "evaluation_mode",
     "make_shaping",
 ]
