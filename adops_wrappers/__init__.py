@@ -1,5 +1,6 @@
 """Intrinsic rewards that cannot make an agent forget its task, as Gymnasium wrappers."""
 
+from adops_wrappers import envs
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.evaluation import evaluation_mode
 from adops_wrappers.factories import (
@@ -38,6 +39,7 @@ __all__ = [
     "Transition",
     "ValueEstimates",
     "audit",
+    "envs",
     "evaluation_mode",
     "make_shaping",
 ]

@@ -155,7 +155,7 @@ def _observation_key(env: Any, obs: Any) -> Hashable:
 def _enumerate(env: Any, gamma: float, key: StateKey, max_states: int) -> FiniteMDP:
     env = deepcopy(env)
     obs, _ = env.reset(seed=0)
-    index: dict[Hashable, int] = {(key(env, obs), False): 0}
+    index: dict[tuple[Hashable, bool], int] = {(key(env, obs), False): 0}
     waiting = [(0, env)]
     moves: list[tuple[int, int, int, float]] = []
     first_action, num_actions = int(env.action_space.start), int(env.action_space.n)
@@ -182,7 +182,7 @@ def _enumerate(env: Any, gamma: float, key: StateKey, max_states: int) -> Finite
     for state, action, next_state, reward in moves:
         transition[state, action, next_state] = 1.0
         reward_table[state, action] = reward
-    terminal = np.array([ended for _, ended in index])  # type: ignore[misc]
+    terminal = np.array([ended for _, ended in index])
     return FiniteMDP(transition, reward_table, gamma, terminal, start=0)
 
 
