@@ -106,8 +106,8 @@ class _Problem(NamedTuple):
     """The MDP's next state of each edge, also where the episode ends."""
     bonus: FloatArray
     """F of each edge."""
-    markov: bool
-    """Whether a node is no more than a state, or a state and a time."""
+    table: FloatArray | None
+    """F as a table, where a node is no more than a state, or a state and a time."""
 
 
 def _problem(
@@ -121,14 +121,15 @@ def _problem(
     graph = mdp.graph
     if horizon is None and not isinstance(table, HistoryBonus):
         per_edge = scale * on_edges(table, graph.source, graph.action, graph.target)
-        return _Problem(graph, np.arange(mdp.num_states), graph.target, per_edge, True)
+        states = np.arange(mdp.num_states)
+        return _Problem(graph, states, graph.target, per_edge, scale * table)
     unfolded = with_bonus(mdp, table, horizon, options.max_nodes)
     return _Problem(
         unfolded.graph,
         unfolded.node,
         graph.target[unfolded.edge],
         scale * unfolded.output,
-        not isinstance(table, HistoryBonus),
+        None if isinstance(table, HistoryBonus) else scale * table,
     )
 
 
@@ -140,6 +141,9 @@ def _report(
     own_table: FloatArray | None,
 ) -> AuditReport:
     gamma, method = mdp.gamma, options.method
+    value_int = None if method.consults_critic else np.zeros(problem.graph.num_nodes)
+    if options.value_int is not None:
+        value_int = _state_values(mdp, options.value_int)[problem.state]
     values = ideal_values(
         problem.graph,
         problem.bonus,
@@ -147,9 +151,8 @@ def _report(
         gamma_int=options.gamma_int,
         form=options.form,
         tie_tolerance=options.tie_tolerance,
+        value_int=value_int,
     )
-    if options.value_int is not None:
-        values = values._replace(value_int=_state_values(mdp, options.value_int)[problem.state])
     before = values.optimal
     if method.remembers and not _never_settles(method.name, problem.graph):
         rows = edge_transitions(problem.graph, problem.bonus, values, options.sampled_advantage)
@@ -159,7 +162,7 @@ def _report(
             problem.state[unfolded.node],
             problem.next_state[unfolded.edge],
             problem.bonus[unfolded.edge],
-            False,
+            None,
         )
         before, shaped = before[unfolded.node], unfolded.output
     elif own_table is not None:
@@ -183,7 +186,9 @@ def _report(
         lost=lost,
         regret=verdict.regret,
         counterexample=tuple(_step(problem, shaped, edge) for edge in verdict.path) or None,
-        shaped_bonus=_shaped_bonus(mdp, problem, shaped, horizon) if problem.markov else None,
+        shaped_bonus=None
+        if problem.table is None
+        else _shaped_bonus(mdp, problem, shaped, horizon),
         method=method.name,
         nodes=int(np.count_nonzero(graph.decides)),
         horizon=horizon,
@@ -274,14 +279,18 @@ def _step(problem: _Problem, shaped: FloatArray, edge: int) -> Step:
 def _shaped_bonus(
     mdp: FiniteMDP, problem: _Problem, shaped: FloatArray, horizon: int | None
 ) -> FloatArray:
-    graph = problem.graph
-    mean = graph.expected(shaped)
+    graph, bonus = problem.graph, problem.table
+    assert bonus is not None
     if horizon is not None:
         table = np.full((horizon, mdp.num_states, mdp.num_actions), np.nan)
-        table[graph.time, problem.state] = mean
+        table[graph.time, problem.state] = graph.expected(shaped)
         return table
-    if (shaped == mean[graph.source, graph.action]).all():
-        return mean
-    table = np.repeat(mean[:, :, None], mdp.num_states, axis=2)
+    # F stays what it was where nothing happens: in terminal states, on impossible transitions.
+    short = np.array(bonus, dtype=np.float64)
+    if bonus.ndim == 2:
+        short[graph.source, graph.action] = shaped
+        if np.array_equal(short[graph.source, graph.action], shaped):
+            return short
+    table = np.array(np.broadcast_to(bonus.reshape(*bonus.shape[:2], -1), mdp.transition.shape))
     table[graph.source, graph.action, graph.target] = shaped
     return table

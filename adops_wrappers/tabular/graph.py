@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -40,6 +40,10 @@ class Graph:
     """Whether nothing follows: the target is terminal, or the horizon is reached."""
     layers: Layers | None = None
     """The nodes and edges of each time step, in a problem with a horizon."""
+    solved: dict[float, tuple[FloatArray, FloatArray]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """(V*, Q*) of the reward by discount, once they are known."""
 
     @property
     def num_nodes(self) -> int:

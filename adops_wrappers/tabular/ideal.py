@@ -41,17 +41,20 @@ def ideal_values(
     gamma_int: float | None = None,
     form: Form = "expected",
     tie_tolerance: float = solver.TIE_TOLERANCE,
+    value_int: FloatArray | None = None,
 ) -> IdealValues:
     """Return V_E*, Q_E*, the optimal actions and W for a `bonus` F per edge.
 
     With `form="expected"`, W(s) = max over extrinsically optimal a of E[F + γ_I·W(s′)]. With
     "trajectory" the maximum is also over s′: what F₂ needs when it is computed from one sampled
-    s′, as a wrapper does.
+    s′, as a wrapper does. A given `value_int` stands in place of W.
     """
     check_form(form)
     gamma_int = gamma if gamma_int is None else gamma_int
-    value_ext, q_ext = solver.maximise(graph, graph.reward, gamma)
+    value_ext, q_ext = solver.best_values(graph, gamma)
     optimal = solver.optimal_actions(q_ext, tie_tolerance)
+    if value_int is not None:
+        return IdealValues(value_ext, q_ext, optimal, value_int)
     if form == "expected":
         value_int, _ = solver.maximise(graph, bonus, gamma_int, optimal)
     else:

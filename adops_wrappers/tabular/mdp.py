@@ -144,7 +144,7 @@ class FiniteMDP:
         self.require_finite_values(horizon)
         _checks.non_negative("tie_tolerance", tie_tolerance)
         if horizon is None:
-            v, q = self._solved
+            v, q = solver.best_values(self.graph, self.gamma)
             return Solution(v.copy(), q.copy(), solver.optimal_actions(q, tie_tolerance))
         v = np.zeros((horizon + 1, self.num_states))
         q = np.zeros((horizon, self.num_states, self.num_actions))
@@ -217,10 +217,6 @@ class FiniteMDP:
                     f"forever from state {endless[0]} ({len(endless)} such states). Choose "
                     "gamma < 1, give a horizon, or name the terminal states with terminal=."
                 )
-
-    @cached_property
-    def _solved(self) -> tuple[FloatArray, FloatArray]:
-        return solver.maximise(self.graph, self.graph.reward, self.gamma)
 
     @cached_property
     def _endless_states(self) -> IntArray:

@@ -36,6 +36,7 @@ class Method(NamedTuple):
     remembers: bool
     """Whether F′ depends on the episode so far."""
     bonus_scale: float = 1.0
+    consults_critic: bool = False
 
 
 def method_name(name: Any) -> str:
@@ -56,7 +57,9 @@ def make_method(shaping: str | type[Shaper], gamma: float, settings: dict[str, A
     if isinstance(shaping, type):
         known = inspect.signature(shaping).parameters
         own = {key: settings.pop(key) for key in list(settings) if key in known}
-        return Method(shaping.__name__, partial(shaping, **own), remembers=True)
+        return Method(
+            shaping.__name__, partial(shaping, **own), remembers=True, consults_critic=True
+        )
     name = method_name(shaping)
     scale = 0.5 if name == "adopes-half" else 1.0
     if name == "none":
@@ -72,9 +75,9 @@ def make_method(shaping: str | type[Shaper], gamma: float, settings: dict[str, A
             "allow_gamma_int_above_ext": settings.pop("allow_gamma_int_above_ext", False),
         }
         if name == "adops":
-            return Method(name, partial(ADOPS, **clamp), False)
+            return Method(name, partial(ADOPS, **clamp), False, scale, True)
         zeta = _zeta(settings)
-        return Method(name, partial(_adopes, zeta, clamp), False, scale)
+        return Method(name, partial(_adopes, zeta, clamp), False, scale, True)
     if name == "pies":
         return Method(name, partial(_pies, _zeta(settings)), False)
     if name == "pbrs":

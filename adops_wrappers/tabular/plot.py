@@ -14,7 +14,7 @@ from adops_wrappers.tabular.report import AuditReport
 
 # The Okabe–Ito palette, which colour-blind readers can tell apart.
 _KEPT, _GAINED, _CHANGED, _TV, _GOAL = "#0072B2", "#D55E00", "#F6D99A", "#BFE3F5", "#B3E0D2"
-_WALL, _FLOOR = "#555555", "#FFFFFF"
+_WALL, _FLOOR, _UNREACHED = "#555555", "#FFFFFF", "#DDDDDD"
 _ARROWS = {
     **dict.fromkeys(("up", "north"), (0.0, -1.0)),
     **dict.fromkeys(("down", "south"), (0.0, 1.0)),
@@ -44,30 +44,32 @@ def plot_audit(report: AuditReport, path: str | Path, bonus: Any = None, title: 
             "read the report, or build FiniteMDP(..., grid=GridView(row, column, panel))."
         )
     panels = _panels(report, grid)
-    rows, columns = int(grid.row.max()) + 1, int(grid.column.max()) + 1
-    # Wide grids stand above each other, so that the arrows stay large enough to read.
-    width = max(6.0, 0.62 * columns * len(panels))
-    height = 2 * (0.62 * rows * width / (0.62 * columns * len(panels)) + 0.55) + 0.9
-    figure = pyplot_figure("a plot")(figsize=(width, height), layout="constrained")
+    top, left = int(grid.row.min()), int(grid.column.min())
+    bottom, right = int(grid.row.max()) + 1, int(grid.column.max()) + 1
+    # Before and after stand above each other, so that the arrows of wide grids can be read.
+    width = 0.62 * (right - left) * len(panels)
+    height = 2 * (0.62 * (bottom - top) + 0.3) + 0.6
+    figure = pyplot_figure("a plot")(
+        figsize=(max(6.0, width), height * max(1.0, 6.0 / width)), layout="constrained"
+    )
     axes = figure.subplots(2, len(panels), squeeze=False)
     paid = _paid_states(mdp, bonus)
     changed = np.zeros(mdp.num_states, dtype=np.bool_)
     changed[report.changed_states] = True
     nothing = np.zeros_like(report.gained)
     verdict = "preserved" if report.preserved else f"changed in {int(changed.sum())} states"
+    after = f"optimal for R + F′, {report.label}: {verdict}"
     stages = (
         ("optimal for R", report.optimal_before, nothing, np.zeros_like(changed)),
-        (f"optimal for R + F′, {report.method}: {verdict}",)
-        + (report.optimal_after, report.gained, changed),
+        (after, report.optimal_after, report.gained, changed),
     )
     for line, (name, optimal, gained, marked) in zip(axes, stages, strict=True):
         for ax, panel in zip(line, panels, strict=True):
             members = np.flatnonzero(grid.panel == panel)
             _draw_cells(ax, mdp, grid, members, paid, marked)
             _draw_actions(ax, mdp, grid, members, optimal, gained)
-            ax.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5), xticks=[], yticks=[])
-            ax.set_aspect("equal")
-            ax.set_facecolor(_WALL)
+            ax.set(xlim=(left - 0.5, right - 0.5), ylim=(bottom - 0.5, top - 0.5))
+            ax.set(xticks=[], yticks=[], aspect="equal", facecolor=_WALL)
             panel_name = grid.panel_names[panel]
             ax.set_title(f"{name} ({panel_name})" if panel_name else name, fontsize=10)
     _legend(figure, not report.preserved)
@@ -99,9 +101,12 @@ def _draw_cells(
     from matplotlib.patches import Rectangle
 
     start = mdp.graph.start > 0
+    unreached = ~(mdp.graph.reachable() | mdp.terminal)
     for state in members.tolist():
         x, y = int(grid.column[state]), int(grid.row[state])
         colour = _GOAL if mdp.terminal[state] else _TV if paid[state] else _FLOOR
+        if unreached[state]:
+            colour = _UNREACHED
         if marked[state]:
             colour = _CHANGED
         ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fc=colour, ec="#999999", lw=0.6))
@@ -116,7 +121,8 @@ def _draw_cells(
 def _draw_actions(
     ax: Any, mdp: FiniteMDP, grid: GridView, members: Any, optimal: BoolArray, gained: BoolArray
 ) -> None:
-    for state in members[~mdp.terminal[members]].tolist():
+    decides = mdp.graph.reachable() & ~mdp.terminal
+    for state in members[decides[members]].tolist():
         x, y = int(grid.column[state]), int(grid.row[state])
         for action in np.flatnonzero(optimal[state]).tolist():
             new = bool(gained[state, action])
@@ -142,7 +148,8 @@ def _legend(figure: Any, changed: bool) -> None:
         Patch(fc=_CHANGED, ec=_GAINED, label="optimal set changed"),
         Patch(fc=_TV, ec="#999999", label="bonus is paid"),
         Patch(fc=_GOAL, ec="#999999", label="terminal"),
+        Patch(fc=_UNREACHED, ec="#999999", label="never reached"),
     ]
     if not changed:
         handles = [handles[0], *handles[3:]]
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8, frameon=False)

@@ -61,7 +61,7 @@ class AuditReport:
     mdp: FiniteMDP = field(repr=False)
 
     def __str__(self) -> str:
-        lines = [f"{self.method}: optimal policies {'PRESERVED' if self.preserved else 'CHANGED'}"]
+        lines = [f"{self.label}: optimal policies {'PRESERVED' if self.preserved else 'CHANGED'}"]
         size = f"{self.nodes} decision points, gamma={self.mdp.gamma}"
         lines.append(f"  compared    {size}" + _horizon_text(self.horizon))
         if self.preserved:
@@ -79,6 +79,11 @@ class AuditReport:
             lines.append(f"  shortest counterexample (its last action is {kind})")
             lines.extend(f"    {self._step_text(step)}" for step in self.counterexample)
         return "\n".join(lines)
+
+    @property
+    def label(self) -> str:
+        """The method's name for people."""
+        return "raw bonus" if self.method == "none" else self.method
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the arrays of optimal sets as plain Python values, fit for JSON."""

@@ -62,6 +62,13 @@ def maximise(
     return v, q
 
 
+def best_values(graph: Graph, gamma: float) -> tuple[FloatArray, FloatArray]:
+    """Return (V*, Q*) of the graph's own reward, computed once per graph."""
+    if gamma not in graph.solved:
+        graph.solved[gamma] = maximise(graph, graph.reward, gamma)
+    return graph.solved[gamma]
+
+
 def evaluate(
     graph: Graph, reward: FloatArray, policy: FloatArray, gamma: float
 ) -> tuple[FloatArray, FloatArray]:
@@ -131,9 +138,10 @@ def _backward(
 def _flow(graph: Graph, policy: FloatArray, gamma: float) -> FloatArray:
     weights = gamma * graph.probability * policy[graph.source, graph.action]
     onward = ~graph.ended
-    flow = np.zeros((graph.num_nodes, graph.num_nodes))
-    np.add.at(flow, (graph.source[onward], graph.target[onward]), weights[onward])
-    return flow
+    size = graph.num_nodes
+    place = graph.source[onward] * size + graph.target[onward]
+    flow: FloatArray = np.bincount(place, weights[onward], minlength=size**2).astype(np.float64)
+    return flow.reshape(size, size)
 
 
 def _policy_values(

@@ -55,7 +55,7 @@ def audit_future(
     tree = _tree(mdp, horizon, options.max_nodes)
     taken = tree.edges >= 0
     intrinsic = options.method.bonus_scale * _bonus(tree, taken, bonus)
-    q_ext = solver.maximise(tree.graph, tree.graph.reward, mdp.gamma)[1]
+    q_ext = solver.best_values(tree.graph, mdp.gamma)[1]
     before = solver.optimal_actions(q_ext, options.tie_tolerance)
     rows = _transitions(tree, taken, intrinsic, q_ext, before, mdp.gamma)
     if options.sampled_advantage:

@@ -57,7 +57,7 @@ def compare(
 
 def _regret(graph: Graph, gamma: float, after: BoolArray, any_start: bool) -> float:
     """Return V_E* less V_E of the worst policy among the newly optimal ones, at the start."""
-    best, _ = solver.maximise(graph, graph.reward, gamma)
+    best, _ = solver.best_values(graph, gamma)
     negative_worst, _ = solver.maximise(graph, -graph.reward, gamma, after)
     shortfall: FloatArray = best + negative_worst
     at_start = graph.start > 0
