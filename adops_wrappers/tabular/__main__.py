@@ -11,9 +11,10 @@ from typing import Any
 import gymnasium as gym
 
 import adops_wrappers  # noqa: F401  registers the gallery
-from adops_wrappers.tabular import METHODS, AuditReport, FiniteMDP, audit, mdp_from_env
+from adops_wrappers.tabular import METHODS, FiniteMDP, audit, mdp_from_env
 from adops_wrappers.tabular.named import BONUSES, named_bonus
 from adops_wrappers.tabular.plot import plot_audit
+from adops_wrappers.tabular.table import verdicts
 
 _EPILOG = """bonuses:
 {bonuses}
@@ -25,8 +26,6 @@ examples:
   python -m adops_wrappers.tabular adops/KeyDoorTV-v0 --shaping raw --plot keydoor.png
   python -m adops_wrappers.tabular FrozenLake-v1 --bonus random --shaping grm --delay 1 --json
 """
-TABLE_HORIZON = 8
-"""The horizon that `--all` gives to PBIM, whose debts are too many without one."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,34 +53,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def verdicts(
-    mdp: FiniteMDP, bonus: Any, horizon: int | None = None, progress: bool = False
-) -> dict[str, AuditReport | str]:
-    """Audit every method; where a method cannot be audited the reason stands in its place."""
-    potential = mdp.solve().v
-    rows: dict[str, tuple[str, int | None, dict[str, Any]]] = {
-        "raw": ("raw", horizon, {}),
-        "PIES, ζ = 0.5": ("pies", horizon, {"zeta": 0.5}),
-        "PIES, ζ = 0": ("pies", horizon, {"zeta": 0.0}),
-        "PBRS, Φ = V*, added to F": ("pbrs", horizon, {"potential": potential}),
-        "ADOPES, ζ = 0.5": ("adopes", horizon, {"zeta": 0.5}),
-        "ADOPES, ζ = 1": ("adopes", horizon, {"zeta": 1.0}),
-        "ADOPS": ("adops", horizon, {}),
-        "ADOPS, sampled s′": ("adops", horizon, {"form": "trajectory"}),
-        "GRM(1)": ("grm", horizon, {"delay": 1}),
-        f"PBIM, horizon {horizon or TABLE_HORIZON}": ("pbim", horizon or TABLE_HORIZON, {}),
-    }
-    answers: dict[str, AuditReport | str] = {}
-    for label, (method, limit, settings) in rows.items():
-        if progress:
-            print(f"Auditing {label} …", file=sys.stderr)
-        try:
-            answers[label] = audit(mdp, bonus, method, limit, **settings)
-        except ValueError as error:
-            answers[label] = str(error)
-    return answers
-
-
 def _print_report(args: argparse.Namespace, mdp: FiniteMDP, bonus: Any) -> None:
     settings = {
         name: value
@@ -102,7 +73,7 @@ def _print_report(args: argparse.Namespace, mdp: FiniteMDP, bonus: Any) -> None:
 
 
 def _print_table(args: argparse.Namespace, mdp: FiniteMDP, bonus: Any) -> None:
-    answers = verdicts(mdp, bonus, args.horizon, progress=True)
+    answers = verdicts(mdp, bonus, args.horizon, progress=lambda text: print(text, file=sys.stderr))
     if args.json:
         table = {
             label: answer if isinstance(answer, str) else answer.to_dict()
