@@ -53,7 +53,7 @@ class RewardMatching(Shaper):
             return transition.intrinsic
         if not self.frozen:
             step = self.alpha * (transition.intrinsic - self.mean)
-            self.mean += np.where(transition.valid, step, 0.0)
+            self.mean += np.where(transition.valid, step, 0)
         return transition.intrinsic - self.mean
 
     def state_dict(self) -> dict[str, Any]:
@@ -92,9 +92,9 @@ class PBIM(RewardMatching):
         ended = transition.terminated | transition.truncated
         shaped = np.where(ended, -self.debt, f)
         with np.errstate(over="ignore"):
-            grown = np.where(ended, 0.0, (self.debt + f) / self.gamma)
+            grown = np.where(ended, 0, (self.debt + f) / self.gamma)
         self.debt = np.where(transition.valid, grown, self.debt)
-        return np.where(transition.valid, shaped, 0.0)
+        return np.where(transition.valid, shaped, 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return F̄ and the debts."""
@@ -140,20 +140,20 @@ class GRM(RewardMatching):
         if self.delay == 0:
             return np.zeros(self.num_envs)
         slot = self.elapsed % self.delay
-        delayed = np.where(self.elapsed >= self.delay, self.ring[slot, self._rows], 0.0)
+        delayed = np.where(self.elapsed >= self.delay, self.ring[slot, self._rows], 0)
         shaped = f - self._interest[-1] * delayed
         ended = (transition.terminated | transition.truncated) & transition.valid
         if ended.any():
             shaped[ended] = -self._unmatched(ended)
         self.ring[slot, self._rows] = np.where(transition.valid, f, self.ring[slot, self._rows])
         self.elapsed = np.where(ended, 0, self.elapsed + transition.valid)
-        return np.where(transition.valid, shaped, 0.0)
+        return np.where(transition.valid, shaped, 0)
 
     def _unmatched(self, ended: npt.NDArray[np.bool_]) -> FloatArray:
         elapsed, rows = self.elapsed[ended], self._rows[ended]
         ages = self._ages[:, None]
         past = self.ring[(elapsed - ages) % self.delay, rows]
-        total: FloatArray = np.where(ages <= elapsed, self._interest[:, None] * past, 0.0).sum(0)
+        total: FloatArray = np.where(ages <= elapsed, self._interest[:, None] * past, 0).sum(0)
         return total
 
     def state_dict(self) -> dict[str, Any]:
