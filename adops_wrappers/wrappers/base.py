@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.utils import RecordConstructorArgs
 
 from adops_wrappers.arrays import FloatArray, to_float64
 from adops_wrappers.core import IntBootstrap, Potential, ShapingCore
@@ -15,29 +14,12 @@ from adops_wrappers.critic import CriticHandle
 from adops_wrappers.episodes import EnvLayout
 from adops_wrappers.messages import INTRINSIC_MISSING
 from adops_wrappers.shaping.base import Shaper
+from adops_wrappers.wrappers.spec import RecordsSettings, from_spec
 
 if TYPE_CHECKING:
     AnyWrapper = gym.Wrapper[Any, Any, Any, Any]
 else:
     AnyWrapper = gym.Wrapper
-
-
-class RecordsSettings(RecordConstructorArgs):
-    """Records the settings that a user named, so that `env.spec` can be written as JSON.
-
-    Critics, sources and every other callable are left out: JSON cannot hold them.
-    """
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> RecordsSettings:
-        """Record before any `__init__` runs, as `RecordConstructorArgs` asks for."""
-        self = super().__new__(cls)
-        settings: dict[str, Any] = {
-            key: value.item() if isinstance(value, np.generic) else value
-            for key, value in kwargs.items()
-            if isinstance(value, bool | int | float | str | np.generic)
-        }
-        RecordConstructorArgs.__init__(self, **settings)
-        return self
 
 
 class ShapingWrapper(RecordsSettings, AnyWrapper):
@@ -74,8 +56,8 @@ class ShapingWrapper(RecordsSettings, AnyWrapper):
             make_shaper(layout.num_envs),
             layout,
             consults_critic=consults_critic,
-            critic=critic,
-            potential=potential,
+            critic=from_spec(critic),
+            potential=from_spec(potential),
             int_bootstrap=int_bootstrap,
             intrinsic_scale=intrinsic_scale,
         )
