@@ -11,11 +11,12 @@ from adops_wrappers import (
     PIESWrapper,
     evaluation_mode,
 )
+from tests import toolkit as tk
 
 
 def test_counts_means_scales_and_zeta_stand_still() -> None:
     bonus, normalizer = CountBonus(), IntrinsicReturnNormalizer(1)
-    source = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), bonus, normalizer=normalizer)
+    source = IntrinsicRewardWrapper(gym.make(tk.CLIFF), bonus, normalizer=normalizer)
     grm = GRMWrapper(source, normalize=True)
     env = PIESWrapper(grm, decay_updates=10, update_every=1)
 
@@ -37,7 +38,7 @@ def test_counts_means_scales_and_zeta_stand_still() -> None:
 
 def test_thaws_after_an_error_and_keeps_what_was_frozen() -> None:
     bonus = CountBonus()
-    env = PIESWrapper(IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), bonus))
+    env = PIESWrapper(IntrinsicRewardWrapper(gym.make(tk.CLIFF), bonus))
     env.shaper.frozen = True
     with pytest.raises(ZeroDivisionError), evaluation_mode(env):
         1 / bonus.counts.get(b"never", 0 if bonus.frozen else 1)

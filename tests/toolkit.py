@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 GAMMA_EXT, GAMMA_INT = 0.97, 0.9
+CLIFF = "CliffWalking-v1" if "CliffWalking-v1" in gym.registry else "CliffWalking-v0"
 
 
 class ScriptedEnv(gym.Env[Any, Any]):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adops_wrappers import CountBonus, IntrinsicRewardWrapper
+from tests import toolkit as tk
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.floats(0.1, 10))
@@ -86,7 +87,7 @@ def test_state_dict() -> None:
 
 
 def test_in_a_vector_env_dummy_steps_do_not_count() -> None:
-    env = gym.make_vec("CliffWalking-v1", num_envs=1, max_episode_steps=2)
+    env = gym.make_vec(tk.CLIFF, num_envs=1, max_episode_steps=2)
     bonus = CountBonus()
     env = IntrinsicRewardWrapper(env, bonus)
     env.reset(seed=0)

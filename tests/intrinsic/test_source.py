@@ -103,7 +103,7 @@ def test_normalizer_scales_what_the_source_gives() -> None:
 
 def test_state_dict_round_trip() -> None:
     def build() -> Any:
-        env = gym.make("CliffWalking-v1")
+        env = gym.make(tk.CLIFF)
         return IntrinsicRewardWrapper(env, CountBonus(), normalizer=IntrinsicReturnNormalizer(1))
 
     first, second = build(), build()
@@ -116,7 +116,7 @@ def test_state_dict_round_trip() -> None:
     second.load_state_dict(first.state_dict())
     for action in (0, 1, 3, 3, 1):
         assert first.step(action)[4] == second.step(action)[4]
-    bare = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), CountBonus())
+    bare = IntrinsicRewardWrapper(gym.make(tk.CLIFF), CountBonus())
     with pytest.raises(ValueError, match="only one has a normalizer"):
         bare.load_state_dict(first.state_dict())
 

@@ -89,14 +89,14 @@ def test_info_holds_python_floats(name: str) -> None:
 
 
 def test_reward_is_r_with_add_to_reward_false() -> None:
-    env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), constant(3.0))
+    env = IntrinsicRewardWrapper(gym.make(tk.CLIFF), constant(3.0))
     env = NoShapingWrapper(env, add_to_reward=False)
     env.reset(seed=0)
     assert env.step(0)[1] == -1.0
 
 
 def test_stacked_wrappers_keep_r_and_the_raw_bonus() -> None:
-    env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), constant(2.0))
+    env = IntrinsicRewardWrapper(gym.make(tk.CLIFF), constant(2.0))
     env = NoShapingWrapper(NoShapingWrapper(env, intrinsic_scale=0.5), intrinsic_scale=0.5)
     env.reset(seed=0)
     _, reward, _, _, info = env.step(0)
