@@ -18,7 +18,7 @@ BoolArray = npt.NDArray[np.bool_]
 def to_numpy(values: Any) -> npt.NDArray[Any]:
     """Return a numpy array of a torch tensor on any device, or of anything array-like."""
     if hasattr(values, "detach"):
-        values = values.detach().cpu()
+        values = values.detach().cpu().numpy()
     return np.asarray(values)
 
 
@@ -26,7 +26,7 @@ def to_float64(values: Any) -> FloatArray:
     """Return a float64 copy that shares no memory with `values`."""
     if hasattr(values, "detach"):
         # numpy has no bfloat16: torch converts before numpy sees the tensor.
-        values = values.detach().cpu().double()
+        values = values.detach().cpu().double().numpy()
     return np.array(values, dtype=np.float64)
 
 

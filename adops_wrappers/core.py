@@ -92,15 +92,16 @@ class ShapingCore:
                 "Build the vector env with autoreset_mode=AutoresetMode.SAME_STEP, or choose "
                 "int_bootstrap='final' or 'none'."
             )
-        if self.critic is not None and current_process().name.startswith("Worker<"):
-            raise RuntimeError(
-                f"{shaper.name} with a critic is being built inside an AsyncVectorEnv worker, "
-                "where the agent's critic is a copy that never learns. Wrap the vector env "
-                "instead: adops_wrappers.vector has the twin of this wrapper under the same name."
-            )
 
     def reset(self, obs: Any, mask: BoolArray | None) -> None:
         """Start new episodes in the rows of `mask`, or in all."""
+        # Raised here and not at construction: AsyncVectorEnv passes on what a reset raises.
+        if self.critic is not None and current_process().name.startswith("Worker<"):
+            raise RuntimeError(
+                f"{self.shaper.name} with a critic runs inside an AsyncVectorEnv worker, "
+                "where the agent's critic is a copy that never learns. Wrap the vector env "
+                "instead: adops_wrappers.vector has the twin of this wrapper under the same name."
+            )
         self.episodes.reset(obs, mask)
         self.shaper.reset(mask)
         self._now = None

@@ -53,7 +53,7 @@ class RewardMatching(Shaper):
             return transition.intrinsic
         if not self.frozen:
             step = self.alpha * (transition.intrinsic - self.mean)
-            self.mean += np.where(transition.valid, step, 0.0)
+            self.mean += np.where(transition.valid, step, 0)
         return transition.intrinsic - self.mean
 
     def state_dict(self) -> dict[str, Any]:
@@ -92,9 +92,9 @@ class PBIM(RewardMatching):
         ended = transition.terminated | transition.truncated
         shaped = np.where(ended, -self.debt, f)
         with np.errstate(over="ignore"):
-            grown = np.where(ended, 0.0, (self.debt + f) / self.gamma)
+            grown = np.where(ended, 0, (self.debt + f) / self.gamma)
         self.debt = np.where(transition.valid, grown, self.debt)
-        return np.where(transition.valid, shaped, 0.0)
+        return np.where(transition.valid, shaped, 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return F̄ and the debts."""
@@ -109,8 +109,9 @@ class PBIM(RewardMatching):
 class GRM(RewardMatching):
     """Emit f_t − γ^{−D}·f_{t−D}, and at the last step minus all that is still unmatched.
 
-    The last D values of f per environment are kept in a ring (eq. hyperparam_tuning). The
-    terminal case wins over t < D, and indices below 0 are dropped.
+    The last D values of f per environment are kept in a ring (eq. hyperparam_tuning), with
+    zeros for what lies before the episode: so indices below 0 drop out. The terminal case wins
+    over t < D.
     """
 
     name = "GRM"
@@ -123,52 +124,40 @@ class GRM(RewardMatching):
                 f"gamma**-delay overflows a float64 at gamma={self.gamma}, delay={self.delay}. "
                 "Choose a shorter delay, or delay=math.inf, which is PBIM."
             )
-        # D = 0 would need an empty ring: one slot is kept and never read.
-        self.ring = np.zeros((max(self.delay, 1), self.num_envs))
-        self.elapsed = np.zeros(self.num_envs, dtype=np.int64)
-        self._rows = np.arange(self.num_envs)
-        self._ages = np.arange(1, self.delay + 1)
-        self._interest = self.gamma ** -self._ages.astype(np.float64)
+        self.ring = np.zeros((self.delay, self.num_envs))
+        # All rows share one slot: a dummy row, which lies between two episodes, holds zeros.
+        self.slot = 0
+        self._interest = self.gamma ** -np.arange(1.0, self.delay + 1.0)
 
     def reset(self, mask: npt.NDArray[np.bool_] | None = None) -> None:
-        """Forget the episodes of the rows in `mask`: nothing below step 0 is read."""
-        self.elapsed[slice(None) if mask is None else mask] = 0
+        """Forget the episodes of the rows in `mask`."""
+        self.ring[:, slice(None) if mask is None else mask] = 0
 
     def step(self, transition: Transition) -> FloatArray:
         """Return f less what is matched now."""
         f = self._centred(transition)
         if self.delay == 0:
             return np.zeros(self.num_envs)
-        slot = self.elapsed % self.delay
-        delayed = np.where(self.elapsed >= self.delay, self.ring[slot, self._rows], 0.0)
-        shaped = f - self._interest[-1] * delayed
+        shaped = f - self._interest[-1] * self.ring[self.slot]
         ended = (transition.terminated | transition.truncated) & transition.valid
         if ended.any():
-            shaped[ended] = -self._unmatched(ended)
-        self.ring[slot, self._rows] = np.where(transition.valid, f, self.ring[slot, self._rows])
-        self.elapsed = np.where(ended, 0, self.elapsed + transition.valid)
-        return np.where(transition.valid, shaped, 0.0)
-
-    def _unmatched(self, ended: npt.NDArray[np.bool_]) -> FloatArray:
-        elapsed, rows = self.elapsed[ended], self._rows[ended]
-        ages = self._ages[:, None]
-        past = self.ring[(elapsed - ages) % self.delay, rows]
-        total: FloatArray = np.where(ages <= elapsed, self._interest[:, None] * past, 0.0).sum(0)
-        return total
+            newest_first = np.roll(self.ring[:, ended][::-1], self.slot, axis=0)
+            shaped[ended] = -(self._interest[:, None] * newest_first).sum(axis=0)
+        self.ring[self.slot] = np.where(transition.valid, f, 0)
+        self.slot = (self.slot + 1) % self.delay
+        if ended.any():
+            self.reset(ended)
+        return np.where(transition.valid, shaped, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return F̄, the ring and the position of each episode in it."""
-        return {
-            **super().state_dict(),
-            "ring": self.ring.copy(),
-            "elapsed": self.elapsed.copy(),
-        }
+        """Return F̄ and the ring, oldest value first."""
+        return {**super().state_dict(), "ring": np.roll(self.ring, -self.slot, axis=0)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         super().load_state_dict(state)
         self.ring = restore_array("the ring of past bonuses", state["ring"], self.ring)
-        self.elapsed = restore_array("the episode steps", state["elapsed"], self.elapsed)
+        self.slot = 0
 
     def describe(self) -> str:
         """Name the method, its delay and its discount."""

@@ -132,7 +132,12 @@ class ShapingWrapper(AnyVectorWrapper):
         return (reward + outcome.shaped if self.add_to_reward else reward), info
 
     def _intrinsic(self, info: dict[str, Any]) -> FloatArray:
-        found = _read(info, "intrinsic_reward", self.num_envs)
+        try:
+            found = _read(info, "intrinsic_reward", self.num_envs)
+        except ValueError as error:
+            raise ValueError(
+                f"{error} at step {self.core.episodes.elapsed[0]} of environment 0."
+            ) from error
         if found is None:
             if self.needs_intrinsic and not self.core.episodes.pending_reset.all():
                 raise ValueError(INTRINSIC_MISSING)
@@ -186,7 +191,7 @@ def _column(info: dict[str, Any], key: str, num_envs: int) -> tuple[FloatArray, 
     if values.shape not in ((num_envs,), (num_envs, 1)):
         raise ValueError(
             f"info[{key!r}] must hold one value for each of {num_envs} environments, of shape "
-            f"({num_envs},) or ({num_envs}, 1); got shape {values.shape}."
+            f"({num_envs},) or ({num_envs}, 1); got shape {values.shape}"
         )
     present = info.get(f"_{key}")
     mask = np.ones(num_envs, dtype=np.bool_) if present is None else np.asarray(present)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.utils import RecordConstructorArgs
 
 from adops_wrappers.arrays import FloatArray, to_float64
 from adops_wrappers.core import IntBootstrap, Potential, ShapingCore
@@ -15,29 +15,12 @@ from adops_wrappers.critic import CriticHandle
 from adops_wrappers.episodes import EnvLayout
 from adops_wrappers.messages import INTRINSIC_MISSING
 from adops_wrappers.shaping.base import Shaper
+from adops_wrappers.wrappers.spec import RecordsSettings, from_spec
 
 if TYPE_CHECKING:
     AnyWrapper = gym.Wrapper[Any, Any, Any, Any]
 else:
     AnyWrapper = gym.Wrapper
-
-
-class RecordsSettings(RecordConstructorArgs):
-    """Records the settings that a user named, so that `env.spec` can be written as JSON.
-
-    Critics, sources and every other callable are left out: JSON cannot hold them.
-    """
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> RecordsSettings:
-        """Record before any `__init__` runs, as `RecordConstructorArgs` asks for."""
-        self = super().__new__(cls)
-        settings: dict[str, Any] = {
-            key: value.item() if isinstance(value, np.generic) else value
-            for key, value in kwargs.items()
-            if isinstance(value, bool | int | float | str | np.generic)
-        }
-        RecordConstructorArgs.__init__(self, **settings)
-        return self
 
 
 class ShapingWrapper(RecordsSettings, AnyWrapper):
@@ -74,14 +57,17 @@ class ShapingWrapper(RecordsSettings, AnyWrapper):
             make_shaper(layout.num_envs),
             layout,
             consults_critic=consults_critic,
-            critic=critic,
-            potential=potential,
+            critic=from_spec(critic),
+            potential=from_spec(potential),
             int_bootstrap=int_bootstrap,
             intrinsic_scale=intrinsic_scale,
         )
         gym.Wrapper.__init__(self, env)
         self.needs_intrinsic = needs_intrinsic
         self.add_to_reward = add_to_reward
+        self._unfinished_steps = 0
+        self._last_cut = 0
+        self._warned_cut = False
 
     @property
     def shaper(self) -> Shaper:
@@ -93,8 +79,22 @@ class ShapingWrapper(RecordsSettings, AnyWrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset the env and drop what the running episode owes."""
         obs, info = self.env.reset(seed=seed, options=options)
+        self._look_for_a_hidden_time_limit()
         self.core.reset(obs, None)
         return obs, info
+
+    def _look_for_a_hidden_time_limit(self) -> None:
+        cut, self._unfinished_steps = self._unfinished_steps, 0
+        if self.shaper.settles_debt and cut > 1 and cut == self._last_cut and not self._warned_cut:
+            self._warned_cut = True
+            warnings.warn(
+                f"Two episodes in a row were reset after exactly {cut} steps without having ended. "
+                f"If a TimeLimit stands outside this wrapper, {self.shaper.name} never sees the "
+                "end and never settles its debt: put the TimeLimit below. This is said once.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        self._last_cut = cut
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step the env and rewrite F into F′."""
@@ -105,6 +105,7 @@ class ShapingWrapper(RecordsSettings, AnyWrapper):
         except BaseException:
             self.core.forget_episodes()
             raise
+        self._unfinished_steps = 0 if terminated or truncated else self._unfinished_steps + 1
         return obs, reward, bool(terminated), bool(truncated), info
 
     def _shape(

@@ -11,6 +11,7 @@ import gymnasium as gym
 from adops_wrappers.critic import CriticHandle
 from adops_wrappers.shaping.grm import PBIM, MatchingFunction, make_grm
 from adops_wrappers.wrappers.base import ShapingWrapper
+from adops_wrappers.wrappers.spec import from_spec
 
 
 class PBIMWrapper(ShapingWrapper):
@@ -104,7 +105,12 @@ class GRMWrapper(ShapingWrapper):
         critic: CriticHandle | Callable[[Any], Any] | None = None,
     ) -> None:
         make_shaper = partial(
-            make_grm, delay=delay, gamma=gamma, normalize=normalize, alpha=alpha, matching=matching
+            make_grm,
+            delay=delay,
+            gamma=gamma,
+            normalize=normalize,
+            alpha=alpha,
+            matching=from_spec(matching),
         )
         super().__init__(
             env,

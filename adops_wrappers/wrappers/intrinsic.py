@@ -10,7 +10,8 @@ import numpy as np
 from adops_wrappers.episodes import EnvLayout
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer
 from adops_wrappers.intrinsic.source import SourceRunner
-from adops_wrappers.wrappers.base import AnyWrapper, RecordsSettings
+from adops_wrappers.wrappers.base import AnyWrapper
+from adops_wrappers.wrappers.spec import RecordsSettings, from_spec
 
 
 class IntrinsicRewardWrapper(RecordsSettings, AnyWrapper):
@@ -41,7 +42,7 @@ class IntrinsicRewardWrapper(RecordsSettings, AnyWrapper):
         *,
         normalizer: IntrinsicReturnNormalizer | None = None,
     ) -> None:
-        self.runner = SourceRunner(source, EnvLayout.of_env(env), normalizer)
+        self.runner = SourceRunner(from_spec(source), EnvLayout.of_env(env), from_spec(normalizer))
         gym.Wrapper.__init__(self, env)
 
     def reset(

@@ -1,0 +1,47 @@
+# `make test` is all that a fresh machine with python3, venv and make needs.
+
+PYTHON ?= python3
+VENV ?= .venv
+LOWEST ?= .venv-lowest
+BIN := $(VENV)/bin
+
+.PHONY: install test lint types test-newest test-lowest benchmark figures clean
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[atari,minigrid,train,analysis,dev]'
+	touch $@
+
+test: lint types test-newest test-lowest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
+
+test-newest: install
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --cov-fail-under=97
+
+# The core alone, with the lowest Gymnasium that is promised to work and no extra installed.
+test-lowest: $(LOWEST)/installed
+	$(LOWEST)/bin/python -m pytest tests
+
+$(LOWEST)/installed: pyproject.toml
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet 'gymnasium==1.1.0' 'hypothesis>=6.100' 'pytest>=8.0'
+	$(LOWEST)/bin/pip install --quiet --editable .
+	touch $@
+
+benchmark: install
+	$(BIN)/python benchmarks/wrapper_overhead.py
+	$(BIN)/python benchmarks/wrapper_overhead.py --memory
+
+figures: install
+	$(BIN)/python docs/make_figures.py
+
+clean:
+	rm -rf $(VENV) $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .coverage

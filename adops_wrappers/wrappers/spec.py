@@ -1,0 +1,63 @@
+"""Lets `env.spec` rebuild a stack and be written as JSON, although it holds critics and sources."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+
+
+class SpecReference(str):
+    """Stands in a spec for an object that JSON cannot hold: written, it is only a name.
+
+    A spec that stays in memory still rebuilds the wrapper with the object itself, which is
+    what `gymnasium.utils.env_checker.check_env` does; one read from JSON has lost it, and the
+    wrapper's constructor says so.
+    """
+
+    value: Any
+
+    def __new__(cls, value: Any) -> SpecReference:
+        """Name the object and keep it."""
+        self = super().__new__(cls, f"<{getattr(value, '__name__', type(value).__name__)}>")
+        self.value = value
+        return self
+
+    def __deepcopy__(self, memo: Any) -> SpecReference:
+        return self
+
+
+def from_spec(value: Any) -> Any:
+    """Return the object that a `SpecReference` stands for, or `value` itself."""
+    return value.value if isinstance(value, SpecReference) else value
+
+
+class RecordsSettings(RecordConstructorArgs):
+    """Records the arguments that a wrapper is built with, as `RecordConstructorArgs` does.
+
+    Recording in `__new__` comes before every `__init__`, which the recorder asks for, and
+    spares each wrapper a second list of its arguments.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> RecordsSettings:
+        """Record all arguments but the env."""
+        self = super().__new__(cls)
+        try:
+            given = inspect.signature(cls).bind_partial(*args, **kwargs).arguments
+        except TypeError:
+            return self  # __init__ is about to raise the same error
+        settings: dict[str, Any] = {
+            name: _recordable(value) for name, value in given.items() if name != "env"
+        }
+        RecordConstructorArgs.__init__(self, **settings)
+        return self
+
+
+def _recordable(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return SpecReference(value)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import Autoreset, TimeLimit
+
+from adops_wrappers import CountBonus, IntrinsicReturnNormalizer, IntrinsicRewardWrapper
+from tests import toolkit as tk
+
+ZERO = np.zeros(3, dtype=np.int64)
+
+
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("obs_kind", ["box", "discrete", "dict", "tuple"])
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_source_sees_true_transitions(mode: AutoresetMode, obs_kind: str, copy: bool) -> None:
+    seen: list[Any] = []
+
+    def spy(obs: Any, action: Any, next_obs: Any, valid: Any) -> Any:
+        assert valid.dtype == np.bool_
+        seen.append((tk.rows_of(obs, 3), action.copy(), tk.rows_of(next_obs, 3), valid))
+        return np.zeros(3)
+
+    def make() -> Any:
+        envs = [lambda: tk.ScriptedEnv(obs_kind)] * 3
+        return SyncVectorEnv(envs, copy=copy, autoreset_mode=mode)
+
+    acts = np.random.default_rng(0).integers(0, 3, (30, 3))
+    env = IntrinsicRewardWrapper(make(), spy)
+    env.reset(seed=5)
+    for action in acts:
+        env.step(action)
+    total = 0
+    for i, steps in enumerate(tk.record(make(), acts, 5, mode)):
+        valid_times = [t for t in range(30) if seen[t][3][i]]
+        assert valid_times == [step.time for step in steps]
+        for step in steps:
+            obs, action, next_obs, _ = seen[step.time]
+            assert tk.numbers(obs[i]) == tk.numbers(step.obs)
+            assert tk.numbers(next_obs[i]) == tk.numbers(step.next_obs)
+            assert action[i] == step.action
+            total += 1
+    assert total > 60
+
+
+def test_single_env_source_gets_what_the_env_gives() -> None:
+    seen = []
+
+    def spy(obs: Any, action: Any, next_obs: Any, valid: Any) -> float:
+        seen.append((obs.copy(), action, next_obs.copy(), valid))
+        return 1.0
+
+    env: Any = Autoreset(TimeLimit(tk.ScriptedEnv(longest=10**6), 2))
+    env = IntrinsicRewardWrapper(env, spy)
+    first, _ = env.reset(seed=0)
+    second, *_ = env.step(2)
+    np.testing.assert_array_equal(seen[0][0], first)
+    np.testing.assert_array_equal(seen[0][2], second)
+    assert seen[0][1] == 2
+    assert seen[0][0].shape == (3,)
+    env.step(0)
+    assert "intrinsic_reward" not in env.step(0)[4]
+    assert [entry[3] for entry in seen] == [True, True, False]
+    assert all(type(entry[3]) is bool for entry in seen)
+
+
+def test_object_with_a_reward_method() -> None:
+    class Curiosity:
+        def reward(self, obs: Any, action: Any, next_obs: Any) -> Any:
+            return np.asarray(action) * 2.0
+
+    env = IntrinsicRewardWrapper(tk.ScriptedEnv(), Curiosity())
+    env.reset(seed=0)
+    assert env.step(2)[4]["intrinsic_reward"] == 4.0
+
+
+def test_torch_source() -> None:
+    torch = pytest.importorskip("torch")
+    env = IntrinsicRewardWrapper(
+        tk.make_vector("sync", AutoresetMode.DISABLED, longest=10**6),
+        lambda o, a, n: torch.ones(3, 1, requires_grad=True) * 2,
+    )
+    env.reset(seed=0)
+    assert env.step(ZERO)[4]["intrinsic_reward"].tolist() == [2.0] * 3
+
+
+def test_normalizer_scales_what_the_source_gives() -> None:
+    normalizer = IntrinsicReturnNormalizer(3, gamma=0.5)
+    env = IntrinsicRewardWrapper(
+        tk.make_vector("sync", AutoresetMode.SAME_STEP), tk.source, normalizer=normalizer
+    )
+    plain = IntrinsicRewardWrapper(tk.make_vector("sync", AutoresetMode.SAME_STEP), tk.source)
+    twin = IntrinsicReturnNormalizer(3, gamma=0.5)
+    env.reset(seed=0), plain.reset(seed=0)
+    for _ in range(10):
+        f, raw = (e.step(ZERO)[4]["intrinsic_reward"] for e in (env, plain))
+        np.testing.assert_array_equal(f, twin(raw))
+
+
+def test_state_dict_round_trip() -> None:
+    def build() -> Any:
+        env = gym.make(tk.CLIFF)
+        return IntrinsicRewardWrapper(env, CountBonus(), normalizer=IntrinsicReturnNormalizer(1))
+
+    first, second = build(), build()
+    first.reset(seed=0)
+    for action in (0, 1, 3):
+        first.step(action)
+    second.reset(seed=0)
+    for action in (0, 1, 3):
+        second.unwrapped.step(action)
+    second.load_state_dict(first.state_dict())
+    for action in (0, 1, 3, 3, 1):
+        assert first.step(action)[4] == second.step(action)[4]
+    bare = IntrinsicRewardWrapper(gym.make(tk.CLIFF), CountBonus())
+    with pytest.raises(ValueError, match="only one has a normalizer"):
+        bare.load_state_dict(first.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (np.zeros(2), r"each of 3 environments.*returned shape \(2,\) at step 0"),
+        (np.zeros((3, 2)), r"returned shape \(3, 2\)"),
+        (np.array([0.0, 0.0, np.nan]), "nan for environment 2 at step 0 of its episode"),
+        (1.0, r"returned shape \(\)"),
+    ],
+)
+def test_bad_answers_and_life_after_them(answer: Any, message: str) -> None:
+    answers = [answer, np.ones(3)]
+    env = IntrinsicRewardWrapper(
+        tk.make_vector("sync", AutoresetMode.SAME_STEP), lambda o, a, n: answers.pop(0)
+    )
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        env.step(ZERO)
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step(ZERO)
+    env.reset(seed=0)
+    assert env.step(ZERO)[4]["intrinsic_reward"].tolist() == [1.0] * 3
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(TypeError, match="source must be a function"):
+        IntrinsicRewardWrapper(tk.ScriptedEnv(), 3)
+    with pytest.raises(ValueError, match=r"Build IntrinsicReturnNormalizer\(1\)"):
+        IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source, normalizer=IntrinsicReturnNormalizer(2))
+
+
+def test_builtin_without_a_signature() -> None:
+    env = IntrinsicRewardWrapper(tk.ScriptedEnv("discrete", longest=10**6), max)
+    obs, _ = env.reset(seed=0)
+    next_obs, _, _, _, info = env.step(1)
+    assert info["intrinsic_reward"] == max(obs, 1, next_obs)

@@ -1,0 +1,385 @@
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from adops_wrappers import (
+    ADOPSWrapper,
+    CriticHandle,
+    GRMWrapper,
+    IntrinsicRewardWrapper,
+    NoShapingWrapper,
+    PBIMWrapper,
+    PBRSWrapper,
+    PIESWrapper,
+    make_shaping,
+)
+from adops_wrappers.vector import ShapingWrapper
+from tests import toolkit as tk
+
+ZERO = np.zeros(3, dtype=np.int64)
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+
+
+def counting_source(value: float = 1.0) -> Any:
+    return lambda obs, action, next_obs: np.full(len(action), value)
+
+
+def endless(
+    n: int = 3, mode: AutoresetMode = AutoresetMode.DISABLED, kind: Any = SyncVectorEnv
+) -> Any:
+    return kind([partial(tk.ScriptedEnv, longest=10**6)] * n, autoreset_mode=mode)
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+@pytest.mark.parametrize("mode", MODES)
+def test_partial_reset_clears_only_its_rows(kind: Any, mode: AutoresetMode) -> None:
+    env = PBIMWrapper(IntrinsicRewardWrapper(endless(3, mode, kind), counting_source()), gamma=0.5)
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(ZERO)
+    options = {"reset_mask": np.array([False, True, False]), "other": 1}
+    env.reset(options=options)
+    env.close()
+    assert set(options) == {"reset_mask", "other"}  # the caller's dict is not touched
+    assert env.shaper.debt.tolist() == [14.0, 0.0, 14.0]  # 1/γ + 1/γ² + 1/γ³
+    assert env.core.episodes.elapsed.tolist() == [3, 0, 3]
+
+
+def test_partial_reset_refreshes_the_values_of_its_rows() -> None:
+    env = ADOPSWrapper(IntrinsicRewardWrapper(endless(), tk.source), CriticHandle(tk.critic))
+    obs, _ = env.reset(seed=0)
+    obs, *_ = env.step(ZERO)
+    obs, _ = env.reset(options={"reset_mask": np.array([True, False, False])})
+    seen = []
+    env.core.critic.register(lambda o: seen.append(np.array(o)) or tk.critic(o))
+    env.step(ZERO)
+    np.testing.assert_array_equal(seen[0], obs)
+
+
+def test_partial_reset_in_the_dummy_step_of_next_step() -> None:
+    env = IntrinsicRewardWrapper(tk.make_vector("sync", AutoresetMode.NEXT_STEP), tk.source)
+    env = NoShapingWrapper(env)
+    env.reset(seed=11)
+    for _ in range(20):
+        _, _, terminated, truncated, _ = env.step(ZERO)
+        ended = terminated | truncated
+        if ended.any():
+            break
+    env.reset(options={"reset_mask": ended})
+    assert env.step(ZERO)[4]["_intrinsic_reward"].all()  # no dummy step is left
+
+
+def test_envpool_partial_reset_returns_only_its_rows() -> None:
+    envpool = pytest.importorskip("envpool")
+    env = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=0)
+    env = IntrinsicRewardWrapper(env, counting_source())
+    seen: list[Any] = []
+    critic = CriticHandle(lambda obs: seen.append(np.array(obs)) or (np.zeros(3), np.zeros(3)))
+    env = ADOPSWrapper(env, critic)
+    env.reset()
+    before = env.step(ZERO)[0]
+    fresh, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
+    assert fresh.shape == (1, 4)
+    env.step(ZERO)
+    np.testing.assert_array_equal(seen[-2], np.stack([before[0], fresh[0], before[2]]))
+    assert env.core.episodes.elapsed.tolist() == [2, 1, 2]
+
+
+@pytest.mark.parametrize("mask", [np.array([1, 0, 0]), np.array([True]), [True, False, 0]])
+def test_bad_reset_masks(mask: Any) -> None:
+    env = NoShapingWrapper(IntrinsicRewardWrapper(endless(), tk.source))
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"boolean array of shape \(3,\)"):
+        env.reset(options={"reset_mask": mask})
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "method", ["adops", "adopes", "pies", "pbim", "pbim-norm", "grm", "grm-norm", "pbrs", "none"]
+)
+def test_state_dict_in_mid_episode(method: str, mode: AutoresetMode) -> None:
+    """A run that is saved and continued by new wrappers equals one that went on."""
+    settings: dict[str, Any] = {
+        "adopes": {"ramp_updates": 9, "update_every": 3},
+        "pies": {"decay_updates": 9, "update_every": 3},
+        "pbrs": {"potential": tk.potential, "gamma": 0.9},
+        "grm": {"delay": 3},
+    }.get(method, {})
+
+    def build(env: Any) -> Any:
+        return make_shaping(
+            method, IntrinsicRewardWrapper(env, tk.source), CriticHandle(tk.critic), **settings
+        )
+
+    def steps(env: Any, acts: Any) -> list[Any]:
+        out = []
+        for action in acts:
+            _, reward, terminated, truncated, info = env.step(action)
+            out.append([reward, info["intrinsic_reward"], info["_intrinsic_reward"]])
+            ended = terminated | truncated
+            if mode is AutoresetMode.DISABLED and ended.any():
+                env.reset(options={"reset_mask": ended})
+        return out
+
+    acts = np.random.default_rng(1).integers(0, 3, (40, 3))
+    base = tk.make_vector("sync", mode)
+    first = build(base)
+    first.reset(seed=2)
+    steps(first, acts[:17])
+    saved, saved_source = first.state_dict(), first.env.state_dict()
+    import copy
+
+    second = build(copy.deepcopy(base))
+    second.env.load_state_dict(copy.deepcopy(saved_source))
+    second.load_state_dict(copy.deepcopy(saved))
+    for a, b in zip(steps(first, acts[17:]), steps(second, acts[17:]), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_state_of_another_method_or_size_is_refused() -> None:
+    env = PBIMWrapper(IntrinsicRewardWrapper(endless(), tk.source))
+    other = GRMWrapper(IntrinsicRewardWrapper(endless(), tk.source))
+    with pytest.raises(ValueError, match="method 'GRM' into a 'PBIM' wrapper"):
+        env.load_state_dict(other.state_dict())
+    small = PBIMWrapper(IntrinsicRewardWrapper(endless(2), tk.source))
+    with pytest.raises(ValueError, match="num_envs and settings of the saved one"):
+        env.load_state_dict(small.state_dict())
+
+
+def test_info_is_float64_and_the_reward_is_cast() -> None:
+    class IntReward(gym.vector.VectorWrapper):
+        def step(self, actions: Any) -> Any:
+            obs, _, *rest = self.env.step(actions)
+            return (obs, np.array([1, 2, 3], dtype=np.int32), *rest)
+
+    env = IntrinsicRewardWrapper(IntReward(endless()), lambda s, a, ns: np.full((3, 1), 0.5))
+    env = NoShapingWrapper(env)
+    env.reset(seed=0)
+    _, reward, _, _, info = env.step(ZERO)
+    assert reward.tolist() == [1.5, 2.5, 3.5]
+    for key in ("extrinsic_reward", "raw_intrinsic_reward", "intrinsic_reward"):
+        assert info[key].dtype == np.float64
+        assert info[key].shape == (3,)
+        assert info[f"_{key}"].all()
+    assert info["shaping_correction"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_add_to_reward_false_keeps_r() -> None:
+    env = IntrinsicRewardWrapper(endless(), counting_source())
+    env = NoShapingWrapper(env, add_to_reward=False)
+    env.reset(seed=0)
+    _, reward, _, _, info = env.step(ZERO)
+    np.testing.assert_array_equal(reward, info["extrinsic_reward"])
+
+
+@pytest.mark.parametrize("inner_adds", [True, False])
+def test_stacked_wrappers(inner_adds: bool) -> None:
+    """R and the raw F survive; the reward is R plus the outermost F′."""
+    env = IntrinsicRewardWrapper(endless(), counting_source(2.0))
+    env = NoShapingWrapper(env, intrinsic_scale=0.5, add_to_reward=inner_adds)
+    env = PIESWrapper(env, decay_updates=2, update_every=1)
+    env.reset(seed=0)
+    bare = endless()
+    bare.reset(seed=0)
+    for zeta in (1.0, 0.5):
+        _, reward, _, _, info = env.step(ZERO)
+        r = bare.step(ZERO)[1]
+        np.testing.assert_array_equal(info["extrinsic_reward"], r)
+        assert info["raw_intrinsic_reward"].tolist() == [2.0] * 3
+        assert info["intrinsic_reward"].tolist() == [zeta] * 3
+        assert info["shaping_correction"].tolist() == [zeta - 2.0] * 3
+        np.testing.assert_array_equal(reward, r + zeta)
+
+
+def test_final_values_for_methods_that_do_not_consult_the_critic() -> None:
+    env = IntrinsicRewardWrapper(tk.make_vector("sync", AutoresetMode.SAME_STEP), tk.source)
+    calls: list[int] = []
+    critic = CriticHandle(lambda obs: calls.append(len(obs)) or tk.critic(obs))
+    env = PIESWrapper(env, critic=critic)
+    env.reset(seed=1)
+    ends = 0
+    for _ in range(20):
+        _, _, terminated, truncated, info = env.step(ZERO)
+        ended = terminated | truncated
+        ends += ended.any()
+        assert ("final_value_ext" in info) == ended.any()
+        if ended.any():
+            final = np.stack([info["final_obs"][i] for i in np.flatnonzero(ended)])
+            np.testing.assert_array_equal(info["final_value_ext"][ended], tk.critic(final)[0])
+    assert len(calls) == ends > 3
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.array([0.0, np.nan, 0.0]), "intrinsic reward of environment 1 is nan at step 0"),
+        (np.array([0.0, 0.0, np.inf]), "environment 2 is inf at step 0"),
+        (np.zeros(2), r"each of 3 environments.*got shape \(2,\) at step 0"),
+        (np.zeros((3, 2)), r"got shape \(3, 2\)"),
+    ],
+)
+def test_bad_bonus_in_info_and_life_after_it(values: Any, message: str) -> None:
+    class Writes(gym.vector.VectorWrapper):
+        bad = True
+
+        def step(self, actions: Any) -> Any:
+            *rest, info = self.env.step(actions)
+            return (*rest, {**info, "intrinsic_reward": values if self.bad else np.ones(3)})
+
+    inner = Writes(endless())
+    env = PBIMWrapper(inner, gamma=0.5)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        env.step(ZERO)
+    inner.bad = False
+    with pytest.raises(gym.error.ResetNeeded, match="full reset"):
+        env.step(ZERO)
+    with pytest.raises(gym.error.ResetNeeded):
+        env.reset(options={"reset_mask": np.array([True, False, False])})
+    env.reset(seed=0)
+    assert env.step(ZERO)[4]["intrinsic_reward"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_missing_bonus() -> None:
+    env = PIESWrapper(endless())
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"IntrinsicRewardWrapper\(env, source\)"):
+        env.step(ZERO)
+
+    class OnlyFirst(gym.vector.VectorWrapper):
+        def step(self, actions: Any) -> Any:
+            *rest, info = self.env.step(actions)
+            mask = np.array([True, False, True])
+            return (*rest, {**info, "intrinsic_reward": np.ones(3), "_intrinsic_reward": mask})
+
+    env = PIESWrapper(OnlyFirst(endless()))
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="Environment 1 wrote no 'intrinsic_reward' at step 0"):
+        env.step(ZERO)
+    env = PBRSWrapper(OnlyFirst(endless()), lambda obs, t: np.zeros(3), gamma=0.9)
+    env.reset(seed=0)
+    assert env.step(ZERO)[4]["intrinsic_reward"].tolist() == [1.0, 0.0, 1.0]
+
+
+def test_step_before_reset() -> None:
+    env = NoShapingWrapper(IntrinsicRewardWrapper(endless(), tk.source))
+    with pytest.raises(gym.error.ResetNeeded, match=r"Call env\.reset\(\) first"):
+        env.step(ZERO)
+
+
+def test_same_step_without_final_obs() -> None:
+    class Forgets(gym.vector.VectorWrapper):
+        def step(self, actions: Any) -> Any:
+            *rest, info = self.env.step(actions)
+            return (*rest, {k: v for k, v in info.items() if "final" not in k})
+
+    env = Forgets(tk.make_vector("sync", AutoresetMode.SAME_STEP, longest=1))
+    env = IntrinsicRewardWrapper(env, tk.source)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"without info\['final_obs'\]"):
+        env.step(ZERO)
+
+
+def test_mode_of_the_instance_wins_over_shared_metadata() -> None:
+    """AtariVectorEnv writes its mode into the metadata that all vector envs share."""
+    pytest.importorskip("ale_py")
+    make = partial(gym.make_vec, "ALE/Pong-v5", num_envs=1, img_height=8, img_width=8)
+    same = make(autoreset_mode=AutoresetMode.SAME_STEP)
+    make(autoreset_mode=AutoresetMode.NEXT_STEP)
+    wrapped = NoShapingWrapper(IntrinsicRewardWrapper(same, counting_source()))
+    assert wrapped.core.layout.mode is AutoresetMode.SAME_STEP
+
+
+def test_mode_falls_back_to_metadata_and_then_to_next_step() -> None:
+    class Plain(gym.vector.VectorEnv):
+        num_envs = 1
+        single_observation_space = single_action_space = gym.spaces.Discrete(2)
+
+    env = Plain()
+    env.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    assert NoShapingWrapper(env).core.layout.mode is AutoresetMode.SAME_STEP
+    env.metadata = {}
+    assert NoShapingWrapper(env).core.layout.mode is AutoresetMode.NEXT_STEP
+
+
+def test_batches_smaller_than_the_vector_env_are_refused() -> None:
+    envpool = pytest.importorskip("envpool")
+    env = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=4, batch_size=2)
+    with pytest.raises(ValueError, match="batch_size=2 of its num_envs=4"):
+        PIESWrapper(env)
+    with pytest.raises(ValueError, match="batch_size equal to num_envs"):
+        IntrinsicRewardWrapper(env, tk.source)
+
+
+def adops_in_worker() -> gym.Env[Any, Any]:
+    return ADOPSWrapper(IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source), tk.critic)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_critic_inside_an_async_worker_is_refused() -> None:
+    env = AsyncVectorEnv([adops_in_worker] * 2)
+    with pytest.raises(RuntimeError, match=r"adops_wrappers\.vector has the twin"):
+        env.reset()
+    env.close(terminate=True)
+
+
+def test_large_rewards_are_warned_about_once_and_overflow_is_an_error() -> None:
+    env = PBIMWrapper(IntrinsicRewardWrapper(endless(1), counting_source()), gamma=0.01)
+    env.reset(seed=0)
+    inner = env.unwrapped.envs[0].unwrapped
+    step = np.zeros(1, dtype=np.int64)
+
+    def episode(length: int) -> Any:
+        inner.left = length
+        return [env.step(step) for _ in range(length)][-1]
+
+    with pytest.warns(RuntimeWarning, match=r"PBIM \(gamma=0.01\) emitted .* 6 steps into"):
+        shaped = episode(6)[4]["intrinsic_reward"]
+    assert shaped[0] == pytest.approx(-sum(100.0**k for k in range(1, 6)))
+    env.reset(seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        episode(7)
+    env.reset(seed=0)
+    with pytest.raises(OverflowError, match=r"PBIM \(gamma=0.01\) emitted F' = -inf .* 200 steps"):
+        episode(200)
+    env.reset(seed=0)
+    assert episode(1)[4]["intrinsic_reward"].tolist() == [0.0]
+
+
+def test_potential_is_checked() -> None:
+    for potential, message in (
+        (lambda obs, t: np.zeros(2), "one value for each of 3 observations"),
+        (lambda obs, t: np.full(3, np.inf), "must be finite"),
+    ):
+        env = PBRSWrapper(endless(), potential, gamma=0.9)
+        env.reset(seed=0)
+        with pytest.raises(ValueError, match=message):
+            env.step(ZERO)
+
+
+def test_bad_int_bootstrap() -> None:
+    with pytest.raises(ValueError, match="int_bootstrap must be one of"):
+        ADOPSWrapper(endless(), tk.critic, int_bootstrap="episodic")  # type: ignore[arg-type]
+
+
+def test_base_classes_refuse_the_other_kind_of_env() -> None:
+    from adops_wrappers import vector, wrappers
+
+    with pytest.raises(TypeError, match=r"must be a gymnasium\.vector\.VectorEnv.*accepts both"):
+        vector.NoShapingWrapper(tk.ScriptedEnv())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"must be a gymnasium\.Env.*accepts both"):
+        wrappers.NoShapingWrapper(endless())  # type: ignore[arg-type]
+    assert issubclass(vector.NoShapingWrapper, ShapingWrapper)
+
+
+def test_frozen_bonus_scale() -> None:
+    with pytest.raises(ValueError, match="intrinsic_scale must be a number of at least 0"):
+        PIESWrapper(endless(), intrinsic_scale=-1.0)
