@@ -1075,12 +1075,16 @@ def open_run_dir(args: Args) -> Path:
     return run_dir
 
 
-def check_disk(run_dir: Path, modules: list[nn.Module], args: Args) -> None:
-    """Stop before training if the disk cannot hold the checkpoints and logs."""
+def disk_needed(modules: list[nn.Module], args: Args) -> int:
+    """Return the bytes that a run needs: checkpoints and logs."""
     weights = sum(p.numel() * 4 for module in modules for p in module.parameters())
     # Weights and two moments, two checkpoints and the one being written, a kilobyte a row of log.
-    needed = 9 * weights + 2048 * args.total_iterations + 2**20
-    free = shutil.disk_usage(run_dir).free
+    return 9 * weights + 2048 * args.total_iterations + 2**20
+
+
+def check_disk(run_dir: Path, modules: list[nn.Module], args: Args) -> None:
+    """Stop before training if the disk cannot hold the checkpoints and logs."""
+    needed, free = disk_needed(modules, args), shutil.disk_usage(run_dir).free
     if free < needed:
         fail(
             f"{run_dir} has {free / 2**20:.0f} MB free, the run needs about "
@@ -1381,8 +1385,9 @@ def train(args: Args) -> Path:
         except OSError as error:
             print(f"Cannot write a checkpoint ({error}). The previous one is kept.")
 
-    log = Log(args, run_dir, start)
+    # First, so that a run which is killed at any later moment can be resumed.
     write_config(args, run_dir, envs.shaper.describe())
+    log = Log(args, run_dir, start)
     stop = StopOnSignal()
     bar = tqdm(total=args.total_iterations, initial=start, unit="it", disable=None, smoothing=0.05)
     reason, iteration = "finished", start
