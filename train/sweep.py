@@ -452,17 +452,24 @@ def print_plan(plan: Plan, jobs: int) -> None:
         varied = " ".join(f"{k}={v}" for k, v in cell.varied) or "-"
         hours = sum(plan.hours(c) for c in of_cell if c in plan.open)
         states_text = [str(states[s]) for s in ("finished", "unfinished", "waiting")]
-        rows.append([cell.method, varied, str(len(of_cell)), *states_text, f"{hours:.2f}"])
-    head = ["method", "settings", "seeds", "finished", "to resume", "to start", "hours left"]
+        rows.append([cell.method, varied, str(len(of_cell)), *states_text, duration(hours)])
+    head = ["method", "settings", "seeds", "finished", "to resume", "to start", "time left"]
     print(table([head, *rows]))
     hours = sum(plan.hours(c) for c in plan.open)
     free = free_bytes(plan.root)
     print(
         f"{len(plan.cells)} cells, {len(plan.cells) - len(plan.open)} finished. "
-        f"About {hours:.1f} hours of runs at {plan.sps:.0f} steps/s each ({plan.sps_source}); "
-        f"{hours / max(1, min(jobs, len(plan.open) or 1)):.1f} hours with {jobs} at a time. "
+        f"About {duration(hours)} of runs at {plan.sps:.0f} steps/s each ({plan.sps_source}); "
+        f"{duration(hours / max(1, min(jobs, len(plan.open))))} with {jobs} at a time. "
         f"Disk: {plan.bytes_left() / 2**20:.0f} MB needed, {free / 2**20:.0f} MB free."
     )
+
+
+def duration(hours: float) -> str:
+    """Write a time in the unit that suits it."""
+    if hours >= 1.0:
+        return f"{hours:.1f} h"
+    return f"{hours * 60:.1f} min" if hours * 60 >= 1.0 else f"{hours * 3600:.0f} s"
 
 
 def table(rows: list[list[str]]) -> str:
@@ -502,11 +509,16 @@ def take_lock(path: Path) -> IO[str]:
         holder = file.read().strip()
         file.close()
         raise Held(holder or "another process") from None
-    file.truncate(0)
-    started = time.strftime("%Y-%m-%d %H:%M:%S")
-    file.write(f"process {os.getpid()} of {user()} on {socket.gethostname()} since {started}\n")
-    file.flush()
+    sign_lock(file, os.getpid())
     return file
+
+
+def sign_lock(file: IO[str], pid: int) -> None:
+    """Write into a lock who holds it."""
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    file.truncate(0)
+    file.write(f"process {pid} of {user()} on {socket.gethostname()} since {since}\n")
+    file.flush()
 
 
 def user() -> str:
@@ -603,7 +615,7 @@ def start_run(
         log.flush()
         # A session of its own: Ctrl-C reaches the sweep alone, which then asks each run once. The
         # run inherits the lock and so keeps it, even if it outlives the sweep.
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -613,6 +625,8 @@ def start_run(
             preexec_fn=die_with_parent,
             pass_fds=[lock.fileno()],
         )
+        sign_lock(lock, process.pid)
+        return process
 
 
 def is_finished(run_dir: Path) -> bool:
@@ -671,7 +685,6 @@ def run_local(
     waiting = list(plan.open)
     running: dict[int, tuple[Cell, subprocess.Popen[bytes]]] = {}
     held: dict[str, str] = {}
-    gpus = visible_gpus()
     full_disk = ""
     asked = 0
     show = ProgressTable(plan)
@@ -696,17 +709,13 @@ def run_local(
                     if full_disk:
                         show.say(full_disk)
                         break
-                    use = [
-                        gpus[(slot * ranks + i) % len(gpus)] for i in range(ranks if gpus else 0)
-                    ]
-                    environment = {"CUDA_VISIBLE_DEVICES": ",".join(use)} if use else None
                     try:
                         process = start_run(
                             run_dir,
                             cell.flags(),
                             threads=threads,
                             ranks=ranks,
-                            environment=environment,
+                            environment=gpus_of_slot(slot, ranks),
                         )
                     except Held as holder:
                         held[cell.name] = str(holder)
@@ -741,6 +750,15 @@ def visible_gpus() -> list[str]:
     if chosen is not None:
         return [name for name in chosen.split(",") if name]
     return [str(i) for i in range(ppo_rnd.torch.cuda.device_count())]
+
+
+def gpus_of_slot(slot: int, ranks: int) -> dict[str, str]:
+    """Return the environment that gives the runs of one slot their own GPUs, in turn."""
+    gpus = visible_gpus()
+    if not gpus:
+        return {}
+    chosen = [gpus[(slot * ranks + i) % len(gpus)] for i in range(ranks)]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(dict.fromkeys(chosen))}
 
 
 def no_space(plan: Plan, cell: Cell) -> str:
@@ -1003,7 +1021,7 @@ class ProgressTable:
         for name, state in list(states.items())[: max(1, height)]:
             p, args = read_progress(self.plan.root / name), self.plan.args[name]
             left = (args.total_iterations - p.iteration) * args.num_envs * args.num_steps
-            time_left = f"{left / p.sps / 3600:.2f} h" if p.sps else "-"
+            time_left = duration(left / p.sps / 3600) if p.sps else "-"
             done = f"{p.iteration}/{args.total_iterations}"
             rows.append([name, state, done, f"{p.sps:.0f}", p.score, time_left])
         text = summary + "\n" + (table(rows) + "\n" if states else "")
