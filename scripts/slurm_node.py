@@ -140,6 +140,7 @@ def slurm_node() -> Iterator[dict[str, str]]:
             )
         )
         environment["SLURM_CONF"] = str(config)
+        environment["SLURM_TEST_NODE"] = host
         key = folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o400)
