@@ -147,6 +147,8 @@ class Args:
 
     reward_scale: float = 0.0
     """factor on the extrinsic reward, which is never clipped; 0: 0.001 on Atari, 1 elsewhere"""
+    env_kwargs: str = "{}"
+    """JSON of further arguments for the env, such as '{"horizon": 200}'"""
     max_episode_steps: int = 0
     """steps after which an episode is cut; 0: 4,500 on Atari, the env's own limit elsewhere"""
     sticky_action_prob: float = 0.25
@@ -155,7 +157,7 @@ class Args:
     """Atari: vector is ale-py's own vector env; sync is slower and reads the rooms from RAM"""
     minigrid_obs: Literal["image", "flat"] = "image"
     """MiniGrid: the agent's 7x7 view, or the view with the mission text appended"""
-    mlp_hidden: int = 128
+    mlp_hidden: int = 64
     """width of the hidden layers where observations are no images"""
 
     cuda: bool = True
@@ -228,6 +230,14 @@ def check_args(args: Args) -> None:
             f"a rollout of num_envs*num_steps = {args.num_envs}*{args.num_steps} = "
             f"{args.num_envs * args.num_steps} rows cannot be cut into --num-minibatches "
             f"{args.num_minibatches} equal parts. Choose a divisor."
+        )
+    try:
+        keywords = json.loads(args.env_kwargs)
+    except json.JSONDecodeError:
+        keywords = None
+    if not isinstance(keywords, dict):
+        fail(
+            f"--env-kwargs must be a JSON object like '{{\"horizon\": 200}}', got {args.env_kwargs}"
         )
     if args.video_every < 1:
         fail(f"--video-every must be at least 1, got {args.video_every}.")
@@ -484,10 +494,11 @@ def make_env(args: Args, kind: str, render_mode: str | None = None) -> gym.Env:
             repeat_action_probability=args.sticky_action_prob,
             max_num_frames_per_episode=4 * (args.max_episode_steps or 4500),
             render_mode=render_mode,
+            **json.loads(args.env_kwargs),
         )
         env = gym.wrappers.AtariPreprocessing(env, noop_max=0, frame_skip=4)
         return gym.wrappers.FrameStackObservation(env, 4)
-    env = gym.make(args.env_id, render_mode=render_mode, **limit)
+    env = gym.make(args.env_id, render_mode=render_mode, **limit, **json.loads(args.env_kwargs))
     if kind == "minigrid":
         wrappers = importlib.import_module("minigrid.wrappers")
         env = (wrappers.ImgObsWrapper if args.minigrid_obs == "image" else wrappers.FlatObsWrapper)(
@@ -512,22 +523,24 @@ def make_vector_env(args: Args, kind: str) -> VectorEnv:
                 reward_clipping=False,
                 noop_max=0,
                 use_fire_reset=False,
+                **json.loads(args.env_kwargs),
             )
         spec = gym.spec(args.env_id)
         entry = spec.vector_entry_point
         if isinstance(entry, str):
             entry = gym.envs.registration.load_env_creator(entry)
-        if kind == "other" and entry and "autoreset_mode" in inspect.signature(entry).parameters:
-            limit = {"max_episode_steps": args.max_episode_steps} if args.max_episode_steps else {}
+        own = inspect.signature(entry).parameters if kind == "other" and entry else {}
+        # Without a limit of its own an env is cut by a TimeLimit around each copy.
+        if "autoreset_mode" in own and not args.max_episode_steps:
             return gym.make_vec(
                 args.env_id,
                 num_envs=args.num_envs,
                 vectorization_mode="vector_entry_point",
                 autoreset_mode=mode,
-                **limit,
+                **json.loads(args.env_kwargs),
             )
         return SyncVectorEnv([partial(make_env, args, kind)] * args.num_envs, autoreset_mode=mode)
-    except gym.error.Error as error:
+    except (gym.error.Error, TypeError) as error:
         fail(f"--env-id {args.env_id} cannot be built: {error}")
         raise
 

@@ -351,6 +351,7 @@ def test_doorkey_is_solved(ppo_rnd, tmp_path):
         ({"num_minibatches": 7}, "cannot be cut into --num-minibatches 7"),
         ({"num_envs": 0}, "--num-envs must be at least 1"),
         ({"gamma_int": 1.5}, r"--gamma-int must lie in \[0, 1\]"),
+        ({"env_kwargs": "horizon=3"}, "--env-kwargs must be a JSON object"),
         ({"learning_rate": 0.0}, "--learning-rate must be above 0"),
         ({"update_proportion": 2.0}, "--update-proportion must lie in"),
         ({"shaping": "adops", "delay": 5}, "--delay is a setting of grm, grm-norm"),
@@ -367,6 +368,7 @@ def test_bad_flags_are_refused(ppo_rnd, tmp_path, changes, message):
     [
         ({"env_id": "Pendulum-v1"}, "needs Discrete actions"),
         ({"env_id": "NoSuchEnv-v0"}, "--env-id NoSuchEnv-v0 cannot be built"),
+        ({"env_kwargs": '{"colour": 3}'}, "unexpected keyword argument 'colour'"),
         ({"env_id": "Blackjack-v1"}, "not supported: Box and Discrete are"),
         ({"shaping": "adops", "gamma_int": 0.9999}, "is above gamma_ext"),
         ({"shaping": "grm", "delay": -1}, "delay must be"),
