@@ -43,7 +43,7 @@ class Settings:
     iterations: int = 3
     """measured iterations of each run"""
     flags: str = ""
-    """further flags of ppo_rnd.py, such as "--update-proportion 0.25 --torch-threads 2" """
+    """further flags of ppo_rnd.py, as in --flags="--update-proportion 0.25" """
     limit: bool = True
     """estimate the physical limit as well"""
 

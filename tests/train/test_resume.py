@@ -153,7 +153,7 @@ def test_run_without_a_checkpoint_starts_anew_in_place(short, ppo_rnd, capsys, r
     expected = learned(run_dir)
     ppo_rnd.shutil.rmtree(run_dir / "checkpoints")
     lines = (run_dir / "metrics.csv").read_text().splitlines(keepends=True)
-    cut = lines[: rows + 1] + [lines[rows + 1][:40]] if rows else []  # as a kill may leave it
+    cut = [*lines[: rows + 1], lines[rows + 1][:40]] if rows else []  # as a kill may leave it
     (run_dir / "metrics.csv").write_text("".join(cut))
     ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
     assert "has no checkpoint yet: starting at iteration 1" in capsys.readouterr().out
