@@ -905,6 +905,17 @@ def write_atomically(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder survive a power cut, where the system lets folders be synced."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def to_plain(value: Any) -> Any:
@@ -996,6 +1007,7 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], envs: bytes | None) ->
     final = folder / f"{state['iteration']:08d}"
     shutil.rmtree(final, ignore_errors=True)
     os.replace(temporary, final)
+    sync_folder(folder)
     for old in sorted(p for p in folder.iterdir() if p.name.isdigit())[:-KEPT_CHECKPOINTS]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -1358,7 +1370,7 @@ def train(args: Args) -> Path:
             envs.load_state_dict(from_plain(state["shaping"]))
             source_wrapper.load_state_dict(from_plain(state["source"]))
             statistics.rooms = set(state["statistics"]["rooms"])
-            next_obs, _ = envs.reset(seed=args.seed + 1_000_003 * start)
+            next_obs, _ = envs.reset(seed=(args.seed + 1_000_003 * start) % 2**30)
             print(
                 f"Resuming {run_dir} after iteration {start}. The state of these environments "
                 "cannot be saved: they restart from reset, running episodes are dropped."
