@@ -153,6 +153,8 @@ class Args:
 
     reward_scale: float = 0.0
     """factor on the extrinsic reward, which is never clipped; 0: 0.001 on Atari, 1 elsewhere"""
+    env_kwargs: str = "{}"
+    """JSON of further arguments for the env, such as '{"horizon": 200}'"""
     max_episode_steps: int = 0
     """steps after which an episode is cut; 0: 4,500 on Atari, the env's own limit elsewhere"""
     sticky_action_prob: float = 0.25
@@ -161,7 +163,7 @@ class Args:
     """Atari: vector is ale-py's own vector env; sync is slower and reads the rooms from RAM"""
     minigrid_obs: Literal["image", "flat"] = "image"
     """MiniGrid: the agent's 7x7 view, or the view with the mission text appended"""
-    mlp_hidden: int = 128
+    mlp_hidden: int = 64
     """width of the hidden layers where observations are no images"""
 
     cuda: bool = True
@@ -239,6 +241,14 @@ def check_args(args: Args) -> None:
             f"a rollout of num_envs*num_steps = {args.num_envs}*{args.num_steps} = "
             f"{args.num_envs * args.num_steps} rows cannot be cut into --num-minibatches "
             f"{args.num_minibatches} equal parts. Choose a divisor."
+        )
+    try:
+        keywords = json.loads(args.env_kwargs)
+    except json.JSONDecodeError:
+        keywords = None
+    if not isinstance(keywords, dict):
+        fail(
+            f"--env-kwargs must be a JSON object like '{{\"horizon\": 200}}', got {args.env_kwargs}"
         )
     if args.video_every < 1:
         fail(f"--video-every must be at least 1, got {args.video_every}.")
@@ -495,10 +505,11 @@ def make_env(args: Args, kind: str, render_mode: str | None = None) -> gym.Env:
             repeat_action_probability=args.sticky_action_prob,
             max_num_frames_per_episode=4 * (args.max_episode_steps or 4500),
             render_mode=render_mode,
+            **json.loads(args.env_kwargs),
         )
         env = gym.wrappers.AtariPreprocessing(env, noop_max=0, frame_skip=4)
         return gym.wrappers.FrameStackObservation(env, 4)
-    env = gym.make(args.env_id, render_mode=render_mode, **limit)
+    env = gym.make(args.env_id, render_mode=render_mode, **limit, **json.loads(args.env_kwargs))
     if kind == "minigrid":
         wrappers = importlib.import_module("minigrid.wrappers")
         env = (wrappers.ImgObsWrapper if args.minigrid_obs == "image" else wrappers.FlatObsWrapper)(
@@ -523,22 +534,24 @@ def make_vector_env(args: Args, kind: str) -> VectorEnv:
                 reward_clipping=False,
                 noop_max=0,
                 use_fire_reset=False,
+                **json.loads(args.env_kwargs),
             )
         spec = gym.spec(args.env_id)
         entry = spec.vector_entry_point
         if isinstance(entry, str):
             entry = gym.envs.registration.load_env_creator(entry)
-        if kind == "other" and entry and "autoreset_mode" in inspect.signature(entry).parameters:
-            limit = {"max_episode_steps": args.max_episode_steps} if args.max_episode_steps else {}
+        own = inspect.signature(entry).parameters if kind == "other" and entry else {}
+        # Without a limit of its own an env is cut by a TimeLimit around each copy.
+        if "autoreset_mode" in own and not args.max_episode_steps:
             return gym.make_vec(
                 args.env_id,
                 num_envs=args.num_envs,
                 vectorization_mode="vector_entry_point",
                 autoreset_mode=mode,
-                **limit,
+                **json.loads(args.env_kwargs),
             )
         return SyncVectorEnv([partial(make_env, args, kind)] * args.num_envs, autoreset_mode=mode)
-    except gym.error.Error as error:
+    except (gym.error.Error, TypeError) as error:
         fail(f"--env-id {args.env_id} cannot be built: {error}")
         raise
 
@@ -842,12 +855,14 @@ class Log:
 
     def _keep_until(self, iteration: int) -> None:
         with self.path.open(newline="") as file:
-            header, *rows = csv.reader(file) or [[]]
-        kept = [row for row in rows if len(row) == len(header) and int(row[0]) <= iteration]
+            rows = list(csv.reader(file))
+        # The last row of a killed run may be cut short.
+        whole = [row for row in rows[1:] if len(row) == len(rows[0])]
+        kept = [row for row in whole if int(row[0]) <= iteration]
         text = io.StringIO()
         if kept:
-            self.columns = header
-            csv.writer(text).writerows([header, *kept])
+            self.columns = rows[0]
+            csv.writer(text).writerows([rows[0], *kept])
         write_atomically(self.path, text.getvalue().encode())
 
     def write(self, iteration: int, global_step: int, metrics: dict[str, float | None]) -> None:
@@ -901,6 +916,17 @@ def write_atomically(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder survive a power cut, where the system lets folders be synced."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def to_plain(value: Any) -> Any:
@@ -992,6 +1018,7 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], envs: bytes | None) ->
     final = folder / f"{state['iteration']:08d}"
     shutil.rmtree(final, ignore_errors=True)
     os.replace(temporary, final)
+    sync_folder(folder)
     for old in sorted(p for p in folder.iterdir() if p.name.isdigit())[:-KEPT_CHECKPOINTS]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -1158,16 +1185,15 @@ def keep_malloc_pages() -> None:
 def announce_duration(args: Args, agent: nn.Module, bonus: Any, encoder: Encoder) -> None:
     """Say up front what the full run takes on this machine, from one trial minibatch."""
     rows = args.num_envs * args.num_steps // args.num_minibatches
-    started = time.perf_counter()
-    logits, values = agent(
-        encoder.features(torch.zeros((rows, *encoder.shape), dtype=encoder.dtype))
-    )
-    (logits.sum() + values.sum()).backward()
-    if isinstance(bonus, RNDBonus):
-        bonus.predictor(torch.zeros((rows, *encoder.rnd_shape))).sum().backward()
-    agent.zero_grad(set_to_none=True)
-    if isinstance(bonus, RNDBonus):
-        bonus.predictor.zero_grad(set_to_none=True)
+    for _ in range(2):  # the first pass also sets up the kernels
+        started = time.perf_counter()
+        stored = torch.zeros((rows, *encoder.shape), dtype=encoder.dtype)
+        logits, values = agent(encoder.features(stored))
+        (logits.sum() + values.sum()).backward()
+        agent.zero_grad(set_to_none=True)
+        if isinstance(bonus, RNDBonus):
+            bonus.predictor(torch.zeros((rows, *encoder.rnd_shape))).sum().backward()
+            bonus.predictor.zero_grad(set_to_none=True)
     # Learning takes about three quarters of an iteration.
     seconds = (time.perf_counter() - started) * args.update_epochs * args.num_minibatches / 0.75
     hours = seconds * args.total_iterations / 3600
@@ -1325,12 +1351,13 @@ def train(args: Args) -> Path:
     generator = torch.Generator(device).manual_seed(args.seed)
 
     # Start or resume
+    write_config(args, run_dir, envs.shaper.describe())
     start, episodes = 0, 0
     checkpoint = load_checkpoint(run_dir) if args.resume else None
     if checkpoint is None:
         if args.resume:
             print(f"{run_dir} has no checkpoint yet: starting at iteration 1.")
-        if not torch.cuda.is_available() and encoder.image and args.total_iterations >= 1000:
+        if device.type == "cpu" and encoder.image and args.total_iterations >= 1000:
             announce_duration(args, agent, source, encoder)
         if args.bonus == "rnd" and args.obs_norm_init_iterations:
             random_steps = args.obs_norm_init_iterations * steps * num_envs
@@ -1358,7 +1385,7 @@ def train(args: Args) -> Path:
             envs.load_state_dict(from_plain(state["shaping"]))
             source_wrapper.load_state_dict(from_plain(state["source"]))
             statistics.rooms = set(state["statistics"]["rooms"])
-            next_obs, _ = envs.reset(seed=args.seed + 1_000_003 * start)
+            next_obs, _ = envs.reset(seed=(args.seed + 1_000_003 * start) % 2**30)
             print(
                 f"Resuming {run_dir} after iteration {start}. The state of these environments "
                 "cannot be saved: they restart from reset, running episodes are dropped."
@@ -1385,8 +1412,6 @@ def train(args: Args) -> Path:
         except OSError as error:
             print(f"Cannot write a checkpoint ({error}). The previous one is kept.")
 
-    # First, so that a run which is killed at any later moment can be resumed.
-    write_config(args, run_dir, envs.shaper.describe())
     log = Log(args, run_dir, start)
     stop = StopOnSignal()
     bar = tqdm(total=args.total_iterations, initial=start, unit="it", disable=None, smoothing=0.05)

@@ -351,6 +351,7 @@ def test_doorkey_is_solved(ppo_rnd, tmp_path):
         ({"num_minibatches": 7}, "cannot be cut into --num-minibatches 7"),
         ({"num_envs": 0}, "--num-envs must be at least 1"),
         ({"gamma_int": 1.5}, r"--gamma-int must lie in \[0, 1\]"),
+        ({"env_kwargs": "horizon=3"}, "--env-kwargs must be a JSON object"),
         ({"learning_rate": 0.0}, "--learning-rate must be above 0"),
         ({"update_proportion": 2.0}, "--update-proportion must lie in"),
         ({"shaping": "adops", "delay": 5}, "--delay is a setting of grm, grm-norm"),
@@ -367,6 +368,7 @@ def test_bad_flags_are_refused(ppo_rnd, tmp_path, changes, message):
     [
         ({"env_id": "Pendulum-v1"}, "needs Discrete actions"),
         ({"env_id": "NoSuchEnv-v0"}, "--env-id NoSuchEnv-v0 cannot be built"),
+        ({"env_kwargs": '{"colour": 3}'}, "unexpected keyword argument 'colour'"),
         ({"env_id": "Blackjack-v1"}, "not supported: Box and Discrete are"),
         ({"shaping": "adops", "gamma_int": 0.9999}, "is above gamma_ext"),
         ({"shaping": "grm", "delay": -1}, "delay must be"),
@@ -403,6 +405,30 @@ def test_nan_stops_and_keeps_the_last_good_checkpoint(ppo_rnd, tmp_path, monkeyp
     assert state["iteration"] == 2
     assert all(torch.isfinite(w).all() for w in state["networks"]["agent"].values())
     assert json.loads((tmp_path / "run" / "status.json").read_text())["reason"] == "NaN"
+
+
+def test_duration_is_announced_without_a_trace(ppo_rnd, capsys):
+    torch.manual_seed(0)
+    space = gym.spaces.Box(0, 255, (4, 36, 36), np.uint8)
+    encoder = ppo_rnd.Encoder(space, "atari", torch.device("cpu"), False)
+    agent = ppo_rnd.Agent(encoder.shape, 3, 16)
+    before, state = [p.clone() for p in agent.parameters()], torch.get_rng_state()
+    ppo_rnd.announce_duration(ppo_rnd.Args(num_envs=2), agent, None, encoder)
+    text = capsys.readouterr().out
+    assert "30000 iterations will take about" in text
+    assert "--env-id MiniGrid-DoorKey-5x5-v0" in text
+    assert torch.equal(torch.get_rng_state(), state)
+    for parameter, old in zip(agent.parameters(), before, strict=True):
+        assert parameter.grad is None
+        assert torch.equal(parameter, old)
+
+
+def test_videos_do_not_disturb_training(ppo_rnd, tmp_path, runs):
+    pytest.importorskip("moviepy")
+    changes = {"shaping": "adops", "capture_video": True, "video_every": 2}
+    ppo_rnd.train(small(ppo_rnd, tmp_path, "filmed", **changes))
+    assert [p.name for p in (tmp_path / "filmed" / "videos").iterdir()] == ["00000002.mp4"]
+    assert learned(tmp_path / "filmed") == learned(runs / "adops")
 
 
 def test_command_line(tmp_path):

@@ -14,8 +14,14 @@ from train_scripts import command, environment, learned, read_metrics, run_scrip
 pytest.importorskip("minigrid")
 
 ITERATIONS = 40
+MINIGRID = ("--env-id", "MiniGrid-Empty-Random-5x5-v0", "--max-episode-steps", "10")
+GALLERY = ("--env-id", "adops/KeyDoorTV-v0", "--env-kwargs", '{"horizon": 10}')
+METHODS = {
+    # SyncVectorEnv, and an env with a vector entry point
+    "pbim-norm": ("--shaping", "pbim-norm", "--bonus", "rnd", *MINIGRID),
+    "adops": ("--shaping", "adops", "--bonus", "count", *GALLERY),
+}
 FLAGS = [
-    *("--env-id", "MiniGrid-Empty-Random-5x5-v0", "--max-episode-steps", "10"),
     *("--num-envs", "4", "--num-steps", "16", "--mlp-hidden", "16", "--torch-threads", "1"),
     *("--obs-norm-init-iterations", "1", "--learning-rate", "1e-3"),
     *("--total-iterations", str(ITERATIONS), "--checkpoint-every", "3"),
@@ -45,17 +51,15 @@ def start_and_signal(number: signal.Signals, after: int, run_dir: Path, *flags: 
 def whole(tmp_path_factory):
     """Uninterrupted runs, one for each method that is interrupted below."""
     folder = tmp_path_factory.mktemp("whole")
-    for method, bonus in (("pbim-norm", "rnd"), ("adops", "count")):
-        flags = ("--shaping", method, "--bonus", bonus, "--run-dir", str(folder / method))
-        run_script("ppo_rnd.py", *FLAGS, *flags)
+    for method, flags in METHODS.items():
+        run_script("ppo_rnd.py", *FLAGS, *flags, "--run-dir", str(folder / method))
     return folder
 
 
-@pytest.mark.parametrize(("method", "bonus"), [("pbim-norm", "rnd"), ("adops", "count")])
-def test_killed_and_resumed_equals_uninterrupted(tmp_path, whole, method, bonus):
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_and_resumed_equals_uninterrupted(tmp_path, whole, method):
     run_dir = tmp_path / "killed"
-    flags = ("--shaping", method, "--bonus", bonus)
-    start_and_signal(signal.SIGKILL, 8, run_dir, *flags)
+    start_and_signal(signal.SIGKILL, 8, run_dir, *METHODS[method])
     before = read_metrics(run_dir)
     assert 8 <= len(before) < ITERATIONS
     output = run_script("ppo_rnd.py", "--resume", str(run_dir))
@@ -86,7 +90,7 @@ def newest_state(run_dir: Path) -> dict:
 
 def test_sigterm_finishes_the_iteration_and_writes_a_checkpoint(tmp_path, whole):
     run_dir = tmp_path / "stopped"
-    flags = ("--shaping", "adops", "--bonus", "count", "--checkpoint-every", "0")
+    flags = (*METHODS["adops"], "--checkpoint-every", "0")
     output = start_and_signal(signal.SIGTERM, 5, run_dir, *flags)
     rows = len(read_metrics(run_dir))
     assert "finishing this iteration and writing a checkpoint" in output
@@ -99,7 +103,9 @@ def test_sigterm_finishes_the_iteration_and_writes_a_checkpoint(tmp_path, whole)
 @pytest.fixture
 def short(tmp_path, ppo_rnd):
     """A finished run of six iterations with two checkpoints, and its settings."""
-    args = ppo_rnd.parse_args([*FLAGS, "--run-dir", str(tmp_path / "short"), "--no-tensorboard"])
+    args = ppo_rnd.parse_args(
+        [*FLAGS, *MINIGRID, "--run-dir", str(tmp_path / "short"), "--no-tensorboard"]
+    )
     args.total_iterations = 6
     ppo_rnd.train(args)
     return args
@@ -141,10 +147,14 @@ def test_a_run_directory_is_not_overwritten(short, ppo_rnd):
         ppo_rnd.train(short)
 
 
-def test_run_without_a_checkpoint_starts_anew_in_place(short, ppo_rnd, capsys):
+@pytest.mark.parametrize("rows", [0, 2])
+def test_run_without_a_checkpoint_starts_anew_in_place(short, ppo_rnd, capsys, rows):
     run_dir = Path(short.run_dir)
     expected = learned(run_dir)
     ppo_rnd.shutil.rmtree(run_dir / "checkpoints")
+    lines = (run_dir / "metrics.csv").read_text().splitlines(keepends=True)
+    cut = [*lines[: rows + 1], lines[rows + 1][:40]] if rows else []  # as a kill may leave it
+    (run_dir / "metrics.csv").write_text("".join(cut))
     ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
     assert "has no checkpoint yet: starting at iteration 1" in capsys.readouterr().out
     assert learned(run_dir) == expected
