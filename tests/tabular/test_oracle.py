@@ -52,7 +52,7 @@ def test_vector_wrapper_with_oracle(mode):
     ended_rows = 0
     for _ in range(150):
         actions = rng.integers(0, 4, 5)
-        next_states, _, terminated, truncated, info = wrapped.step(actions)
+        next_states, _, terminated, _, info = wrapped.step(actions)
         true_next = next_states.copy()
         if mode is AutoresetMode.SAME_STEP and "final_obs" in info:
             rows = info["_final_obs"]
