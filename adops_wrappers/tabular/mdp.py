@@ -97,6 +97,13 @@ class FiniteMDP:
         self.action_names = tuple(action_names or map(str, range(self.num_actions)))
         self.grid = grid
 
+    @staticmethod
+    def from_env(env: Any, gamma: float, **options: Any) -> FiniteMDP:
+        """Return the MDP behind an env; see `adops_wrappers.tabular.mdp_from_env`."""
+        from adops_wrappers.tabular.importers import mdp_from_env
+
+        return mdp_from_env(env, gamma, **options)
+
     def __repr__(self) -> str:
         return (
             f"FiniteMDP({self.num_states} states, {self.num_actions} actions, "
