@@ -13,7 +13,7 @@ from adops_wrappers.tabular.graph import IntArray
 from adops_wrappers.tabular.mdp import FiniteMDP
 from adops_wrappers.tabular.verdict import Verdict
 
-_SHOWN_STATES = 12
+_SHOWN_STATES = 6
 
 
 class Step(NamedTuple):
