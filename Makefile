@@ -5,7 +5,7 @@ VENV ?= .venv
 LOWEST ?= .venv-lowest
 BIN := $(VENV)/bin
 
-.PHONY: install test lint types test-newest test-lowest test-slurm benchmark figures clean
+.PHONY: install test lint types test-newest test-lowest test-slurm train demo benchmark figures clean
 
 install: $(VENV)/installed
 
@@ -41,6 +41,14 @@ test-slurm: install
 	$(BIN)/pip install --quiet --editable '.[cluster]'
 	$(BIN)/python scripts/slurm_node.py --install -- $(BIN)/python -m pytest tests/train/test_slurm.py \
 		|| { code=$$?; test $$code -eq 77 && echo "Skipped: no SLURM here."; }
+
+# The main job: ADOPS on Montezuma's Revenge. ARGS passes flags on.
+train: install
+	$(BIN)/python train/ppo_rnd.py --shaping adops $(ARGS)
+
+# About three minutes on two cores: raw bonus against ADOPS, and one picture.
+demo: install
+	$(BIN)/python train/demo.py $(ARGS)
 
 benchmark: install
 	$(BIN)/python benchmarks/wrapper_overhead.py

@@ -14,6 +14,11 @@ from adops_wrappers.shaping import ADOPES, ADOPS, PBIM, PBRS, PIES, NoShaping, S
 # ζ = n/C with C = 2⁴⁰ reaches any ζ to within 1e-12, and the usual ones exactly.
 _ZETA_STEPS = 2**40
 
+SHARED_SETTINGS = (
+    *("form", "value_int", "sampled_advantage", "potential"),
+    *("ext_coef", "int_coef", "gamma_int", "tie_tolerance", "max_nodes"),
+)
+"""The settings of an audit that do not belong to one method alone."""
 ADOPS_FAMILY = ("adops", "adopes", "adopes-half")
 METHODS = (
     "none",
@@ -55,8 +60,7 @@ def method_name(name: Any) -> str:
 def make_method(shaping: str | type[Shaper], gamma: float, settings: dict[str, Any]) -> Method:
     """Build the method for discount γ, taking what it knows out of `settings`."""
     if isinstance(shaping, type):
-        known = inspect.signature(shaping).parameters
-        own = {key: settings.pop(key) for key in list(settings) if key in known}
+        own = _own_settings(shaping, settings)
         return Method(
             shaping.__name__, partial(shaping, **own), remembers=True, consults_critic=True
         )
@@ -91,6 +95,17 @@ def make_method(shaping: str | type[Shaper], gamma: float, settings: dict[str, A
         return Method(name, partial(PBIM, **common), True)
     delay, matching = settings.pop("delay", 1), settings.pop("matching", None)
     return Method(name, partial(make_grm, delay=delay, matching=matching, **common), True)
+
+
+def _own_settings(shaper: type[Shaper], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what the constructor takes; what the audit knows too is left for it."""
+    parameters = inspect.signature(shaper).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    own = {}
+    for key in list(settings):
+        if key in parameters or (takes_all and key not in SHARED_SETTINGS):
+            own[key] = settings[key] if key in SHARED_SETTINGS else settings.pop(key)
+    return own
 
 
 def _zeta(settings: dict[str, Any]) -> float:
