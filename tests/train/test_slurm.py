@@ -38,13 +38,16 @@ def whole(sweep, ppo_rnd, tmp_path_factory):
     return folder
 
 
-def start_sweep(root: Path, *flags: str, methods=METHODS) -> subprocess.Popen:
+def start_sweep(root: Path, *flags: str, methods=METHODS, **settings) -> subprocess.Popen:
     return subprocess.Popen(
         command(
             "sweep.py",
             *(str(root), "--executor", "slurm", "--partition", "main", "--methods", *methods),
             *("--mem-gb", "1", "--refresh", "0.5", "--signal-delay", "60", *flags),
-            *("--settings", *(f"{name}={value}" for name, value in SETTINGS.items())),
+            *(
+                "--settings",
+                *(f"{name}={value}" for name, value in {**SETTINGS, **settings}.items()),
+            ),
         ),
         env=environment(),
         stdout=subprocess.PIPE,
@@ -84,12 +87,18 @@ def job_of(run_dir: Path) -> str:
     return (run_dir / "job.txt").read_text()
 
 
+def starts(run_dir: Path) -> list[str]:
+    """How the run was started each time: anew or as a resumed one."""
+    lines = (run_dir / "output.log").read_text().splitlines()
+    return [line.split("ppo_rnd.py ")[1].split()[0] for line in lines if line.startswith("---")]
+
+
 def logs_of(root: Path, job: str) -> str:
     return "".join(path.read_text() for path in sorted((root / "slurm").glob(f"{job}_*log*")))
 
 
 def test_preempted_and_requeued_cells_equal_uninterrupted_runs(tmp_path, whole):
-    """One cell gets the preemption signal, the other is killed and requeued by SLURM."""
+    """One cell gets the preemption signal, the other is requeued by SLURM."""
     root = tmp_path / "sweep"
     process = start_sweep(root)
     signalled, requeued = (root / f"{method}__seed1" for method in METHODS)
@@ -105,9 +114,9 @@ def test_preempted_and_requeued_cells_equal_uninterrupted_runs(tmp_path, whole):
     for run_dir in (signalled, requeued):
         log = (run_dir / "output.log").read_text()
         print(log)
-        assert log.count(" --resume ") == 1
+        assert starts(run_dir) == ["--run-dir", "--resume"]
         assert learned(run_dir) == learned(whole / run_dir.name)
-    # The signal let the run write its checkpoint; a kill falls back to the last regular one.
+    # The signal let the run write its checkpoint, and no step was lost.
     said = (signalled / "output.log").read_text()
     stopped = int(said.split("stopped by SIGTERM after iteration ")[1].split(".")[0])
     assert f"Resuming {signalled} after iteration {stopped}." in said
@@ -130,29 +139,37 @@ def test_an_urgent_job_preempts_a_cell(tmp_path, whole):
     assert process.returncode == 0, output
     said = (run_dir / "output.log").read_text()
     assert "stopped by SIGTERM after iteration" in said
-    assert said.count(" --resume ") == 1
+    assert starts(run_dir) == ["--run-dir", "--resume"]
     assert learned(run_dir) == learned(whole / run_dir.name)
 
 
-def test_jobs_outlive_their_watcher_and_are_found_again(tmp_path, whole):
+def test_jobs_outlive_their_watcher_and_are_found_again(tmp_path):
     root = tmp_path / "sweep"
-    process = start_sweep(root)
-    run_dirs = [root / f"{method}__seed1" for method in METHODS]
-    wait_for_rows(run_dirs[0], 5, process)
+    endless = ("--grid", "delay=1,2", "--threads", "1")
+    process = start_sweep(root, *endless, methods=("grm",), total_iterations=10**6)
+    run_dirs = [root / f"grm__delay={delay}__seed1" for delay in (1, 2)]
+    for run_dir in run_dirs:
+        wait_for_rows(run_dir, 3, process)
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=60)[0]
     assert process.returncode == 1
     assert "The jobs go on without this watcher" in output
     jobs = [job_of(run_dir) for run_dir in run_dirs]
     assert f"scancel {' '.join(jobs)}" in output
-    process = start_sweep(root)
-    output = finish(process, [])
-    assert "2 cells are in the queue already: watching their jobs" in output
-    assert "2 of 2 cells finished" in output
+    rows = [len(read_metrics(run_dir)) for run_dir in run_dirs]
+    process = start_sweep(root, *endless, methods=("grm",), total_iterations=10**6)
+    while "2 cells are in the queue already: watching their jobs" not in (
+        line := process.stdout.readline()
+    ):
+        assert line, "the second sweep ended without finding the jobs"
+    for run_dir, before in zip(run_dirs, rows, strict=True):
+        wait_for_rows(run_dir, before + 3, process)
+        assert starts(run_dir) == ["--run-dir"]
     assert [job_of(run_dir) for run_dir in run_dirs] == jobs
-    for run_dir in run_dirs:
-        assert learned(run_dir) == learned(whole / run_dir.name)
-        assert "--resume" not in (run_dir / "output.log").read_text()
+    slurm("scancel", *jobs)
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 1
+    assert f"FAILED {run_dirs[0].name}: job {jobs[0]} ended before the run did" in output
 
 
 def test_failed_cell_is_reported_with_its_log(tmp_path):
