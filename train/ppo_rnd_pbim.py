@@ -297,8 +297,6 @@ class Ranks:
                 "cpu:gloo,cuda:nccl" if cuda else "gloo",
                 timeout=timedelta(seconds=args.rank_timeout),
             )
-            if not self.main:
-                sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (for the life of the process)
 
     def gather(self, value: Any) -> list[Any]:
         """Return every rank's value, in the order of ranks."""
@@ -1393,6 +1391,8 @@ def train(args: Args) -> Path:
     """Run the experiment and return its directory."""
     keep_malloc_pages()
     ranks = Ranks(args)
+    if not ranks.main:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process lives)
     run_dir = ranks.gather(open_run_dir(args) if ranks.main else None)[0]
     random.seed(args.seed + ranks.first_env)
     np.random.seed(args.seed + ranks.first_env)  # noqa: NPY002 (envs may use it)
