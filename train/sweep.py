@@ -405,7 +405,7 @@ def refuse_other_run(run_dir: Path, wanted: ppo_rnd.Args) -> None:
 
 def run_bytes(args: ppo_rnd.Args) -> int:
     """Return the disk space that one run needs, by ppo_rnd.py's own reckoning."""
-    kind = ppo_rnd.env_kind(ppo_rnd.current_id(args.env_id))
+    kind = ppo_rnd.env_kind(args.env_id)
     try:
         env = ppo_rnd.make_env(args, kind)
     except Exception as error:
@@ -427,7 +427,7 @@ def estimate_sps(
     seen = [p.sps for p in progress.values() if p.sps > 0.0]
     if seen:
         return sum(seen) / len(seen), f"mean of {len(seen)} runs in this directory"
-    kind = ppo_rnd.env_kind(ppo_rnd.current_id(next(iter(args.values())).env_id))
+    kind = ppo_rnd.env_kind(next(iter(args.values())).env_id)
     if on_gpu and kind == "atari":
         return ranks * GPU_STEPS_PER_SECOND, "assumed: the paper's 30 GPU-hours; see --sps"
     return ranks * CPU_STEPS_PER_SECOND[kind], f"assumed for {kind} on one CPU thread; see --sps"
@@ -610,6 +610,8 @@ def start_run(
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         command[1:1] = launcher
     env = {**os.environ, **(environment or {}), "OMP_NUM_THREADS": str(threads)}
+    # Until when torchrun waits for ranks that finish their iteration, in seconds.
+    env.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "600")
     with lock, (run_dir / "output.log").open("ab") as log:
         log.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {' '.join(command)}\n".encode())
         log.flush()

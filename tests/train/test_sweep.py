@@ -226,6 +226,15 @@ def test_a_failed_cell_is_reported_and_stops_no_other(sweep, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("stand_in")
+def test_a_run_on_several_ranks_goes_through_torchrun(sweep, tmp_path):
+    plan = plan_for(sweep, tmp_path / "sweep", [1])
+    results = sweep.run_local(plan, ranks=2, refresh=0.01)
+    assert states(results) == {"1": "finished"}
+    log = (tmp_path / "sweep" / "none__seed1" / "output.log").read_text().splitlines()
+    assert log.count("new") == 2
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_sigterm_lets_the_runs_write_their_checkpoint(sweep, tmp_path, capsys):
     root = tmp_path / "sweep"
     plan = plan_for(sweep, root, [8, 1])
