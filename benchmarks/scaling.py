@@ -131,7 +131,8 @@ def largest_share(rows: int, ranks: int, minibatches: int) -> float:
     if ranks == 1:
         return 1.0
     mean = rows / minibatches / ranks
-    deviation = math.sqrt(mean * (1 - 1 / ranks) * (1 - 1 / minibatches))
+    # A part alone has the factor 1 - 1/K here; that all parts add up to the minibatch undoes it.
+    deviation = math.sqrt(mean * (1 - 1 / minibatches))
     # Blom's approximation of the expected maximum of K standard normal values.
     z = statistics.NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
     return 1.0 + z * deviation / mean

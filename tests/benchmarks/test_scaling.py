@@ -28,7 +28,7 @@ def test_largest_share_is_that_of_drawn_minibatches(scaling, envs, ranks):
     rng, steps, minibatches = np.random.default_rng(0), 128, 4
     owner = np.tile(np.arange(envs) // (envs // ranks), steps)
     found = []
-    for _ in range(40):
+    for _ in range(200):
         for part in np.split(rng.permutation(owner), minibatches):
             found.append(np.bincount(part, minlength=ranks).max() * ranks / len(part))
     expected = scaling.largest_share(envs * steps, ranks, minibatches)
