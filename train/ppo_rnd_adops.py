@@ -989,8 +989,18 @@ class Log:
             self.columns = ["iteration", "global_step", *metrics]
             self.csv.writerow(self.columns)
         cells = [metrics[name] for name in self.columns[2:]]
-        self.csv.writerow([iteration, global_step, *("" if c is None else repr(c) for c in cells)])
-        self.file.flush()
+        try:
+            self.csv.writerow(
+                [iteration, global_step, *("" if c is None else repr(c) for c in cells)]
+            )
+            self.file.flush()
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self.file.close()
+            fail(
+                f"cannot write to {self.path}: {error.strerror}. The last checkpoint is kept: free "
+                f"some space and continue with --resume {self.path.parent}"
+            )
         if self.writer is not None:
             for name, value in metrics.items():
                 if value is not None:

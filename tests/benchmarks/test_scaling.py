@@ -23,6 +23,11 @@ def scaling() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def costs(scaling):
+    return scaling.count_costs()
+
+
 @pytest.mark.parametrize(("envs", "ranks"), [(32, 2), (32, 8), (1024, 64)])
 def test_largest_share_is_that_of_drawn_minibatches(scaling, envs, ranks):
     rng, steps, minibatches = np.random.default_rng(0), 128, 4
@@ -69,8 +74,7 @@ def test_model_by_hand(scaling):
     assert four.update - 0.16 == pytest.approx((one.update - 0.16) / 4 * largest)
 
 
-def test_gradients_and_operations_are_counted_as_by_hand(scaling):
-    costs = scaling.count_costs()
+def test_gradients_and_operations_are_counted_as_by_hand(costs):
     convs = 32 * 64 * 4 + 32 + 64 * 32 * 16 + 64 + 64 * 64 * 9 + 64
     heads = 3136 * 256 + 256 + 256 * 448 + 448 + 2 * (448 * 448 + 448) + 448 * 20 + 20
     predictor = convs - 3 * 32 * 64 + 3136 * 512 + 512 + 2 * (512 * 512 + 512)
@@ -82,8 +86,8 @@ def test_gradients_and_operations_are_counted_as_by_hand(scaling):
     assert costs.agent_flops == pytest.approx(3 * forward - 2 * 400 * 32 * 256)
 
 
-def test_table_has_a_row_for_every_split_that_is_whole(scaling):
-    table = scaling.model_table(scaling.Settings(), scaling.count_costs())
+def test_table_has_a_row_for_every_split_that_is_whole(scaling, costs):
+    table = scaling.model_table(scaling.Settings(), costs)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
     sizes = [(int(row[0]), int(row[1])) for row in rows]
     assert (1024, 64) in sizes
