@@ -177,7 +177,7 @@ def test_disk_that_fills_up_keeps_the_previous_checkpoint(short, ppo_rnd, capsys
 def test_disk_that_is_full_is_said_with_the_way_out(short, ppo_rnd):
     log = ppo_rnd.Log(short, Path(short.run_dir), 6)
     log.file.close()
-    log.file = Path("/dev/full").open("a")
+    log.file = Path("/dev/full").open("a")  # noqa: SIM115 (the log closes it)
     log.csv = ppo_rnd.csv.writer(log.file)
     message = rf"No space left on device\. .* continue with --resume {short.run_dir}"
     with pytest.raises(SystemExit, match=message):
