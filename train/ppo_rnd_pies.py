@@ -266,9 +266,9 @@ class Ranks:
     """
 
     def __init__(self, args: Args) -> None:
-        launched = dist.is_torchelastic_launched()
-        self.rank = int(os.environ["RANK"]) if launched else 0
-        self.world = int(os.environ["WORLD_SIZE"]) if launched else 1
+        self.launched = dist.is_available() and dist.is_torchelastic_launched()
+        self.rank = int(os.environ["RANK"]) if self.launched else 0
+        self.world = int(os.environ["WORLD_SIZE"]) if self.launched else 1
         self.main = self.rank == 0
         self.launcher = os.getppid()
         if args.num_envs % self.world:
@@ -285,7 +285,7 @@ class Ranks:
         self.device = torch.device("cpu")
         cuda = args.cuda and torch.cuda.is_available()
         if cuda:
-            local = int(os.environ["LOCAL_RANK"]) if launched else torch.cuda.current_device()
+            local = int(os.environ["LOCAL_RANK"]) if self.launched else 0
             if local >= torch.cuda.device_count():
                 fail(
                     f"rank {self.rank} wants GPU {local} of this machine, which has "
@@ -334,7 +334,9 @@ class Ranks:
         if self.world > 1:
             for network in networks.values():
                 for weights in network.state_dict().values():
-                    dist.broadcast(weights, 0)
+                    dense = weights.contiguous()  # not channels last
+                    dist.broadcast(dense, 0)
+                    weights.copy_(dense)
 
     def own_rows(self, rows: torch.Tensor) -> torch.Tensor:
         """Return which of the rows of the whole rollout are this rank's, as rows of its own."""
@@ -1276,8 +1278,8 @@ def save_model(run_dir: Path, args: Args, agent: nn.Module) -> None:
 class StopOnSignal:
     """Lets SIGINT and SIGTERM end the run after the current iteration; a second one at once.
 
-    A launcher passes on the signal that the terminal has already sent: with several ranks it, not
-    the second signal, ends those that take too long.
+    torchrun passes on the signal that the terminal has already sent; there it is the launcher,
+    not the second signal, that ends ranks which take too long.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -1290,7 +1292,7 @@ class StopOnSignal:
             self.requested = signal.Signals(number).name
             said = f"{self.requested}: finishing this iteration and writing a checkpoint."
             print(f"\n{said}", flush=True)
-        if self.ranks.world == 1:
+        if not self.ranks.launched:
             self.restore()
 
     def agree(self) -> None:
@@ -1676,13 +1678,11 @@ def train(args: Args) -> Path:
                 if args.norm_adv:
                     everyone = all_advantages[minibatch]
                     advantage = (advantage - everyone.mean()) / (everyone.std() + 1e-8)
-                policy_loss = (
-                    torch.max(
-                        -advantage * ratio,
-                        -advantage * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef),
-                    ).sum()
-                    / count
+                surrogate = torch.max(
+                    -advantage * ratio,
+                    -advantage * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef),
                 )
+                policy_loss = surrogate.sum() / count
                 value_losses = (new_values.float() - flat_returns[rows]).square().sum(0) / count
                 entropy = -(logprobs.exp() * logprobs).sum(-1).sum() / count
                 loss = policy_loss + args.vf_coef * value_losses.sum() - args.ent_coef * entropy
