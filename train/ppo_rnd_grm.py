@@ -492,7 +492,7 @@ def make_env(args: Args, kind: str, render_mode: str | None = None) -> gym.Env:
     limit = {"max_episode_steps": args.max_episode_steps} if args.max_episode_steps else {}
     if kind == "atari":
         env = gym.make(
-            current_id(args.env_id),
+            args.env_id,
             frameskip=1,
             repeat_action_probability=args.sticky_action_prob,
             max_num_frames_per_episode=4 * (args.max_episode_steps or 4500),
@@ -516,7 +516,7 @@ def make_vector_env(args: Args, kind: str) -> VectorEnv:
     try:
         if kind == "atari" and args.atari_backend == "vector":
             return gym.make_vec(
-                current_id(args.env_id),
+                args.env_id,
                 num_envs=args.num_envs,
                 vectorization_mode="vector_entry_point",
                 autoreset_mode=mode,
@@ -1047,6 +1047,7 @@ def parse_args(argv: list[str] | None = None) -> Args:
     """Read the command line; with --resume the run's own settings are the defaults."""
     args = tyro.cli(Args, args=argv, description=__doc__)
     if not args.resume:
+        args.env_id = current_id(args.env_id)
         check_args(args)
         return args
     path = Path(args.resume) / "config.json"
@@ -1060,6 +1061,7 @@ def parse_args(argv: list[str] | None = None) -> Args:
     original = Args(**saved)
     # Parsed again on top of the run's settings: what differs now was typed by the user.
     args = tyro.cli(Args, args=argv, default=original, description=__doc__)
+    args.env_id = current_id(args.env_id)
     different = [
         f"--{name.replace('_', '-')} is {value!r} there and {getattr(args, name)!r} here"
         for name, value in saved.items()
@@ -1263,7 +1265,7 @@ def train(args: Args) -> Path:
     clock = dict.fromkeys(("forward", "bonus", "rollout", "update"), 0.0)
 
     # Environments below the source of F
-    kind = env_kind(current_id(args.env_id))
+    kind = env_kind(args.env_id)
     base = make_vector_env(args, kind)
     action_space = base.single_action_space
     if not isinstance(action_space, gym.spaces.Discrete):
