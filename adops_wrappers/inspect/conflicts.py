@@ -27,6 +27,7 @@ class Conflict(NamedTuple):
     """How far the total advantage must move for its sign to be right again: |c_I·F₂|."""
     reward: float
     intrinsic: float
+    """F as the method got it, `intrinsic_scale` included."""
     shaped: float
     advantage_ext: float
     total_raw: float
@@ -86,7 +87,7 @@ def conflicts(recording: Recording, top: int | None = None) -> list[Conflict]:
             kind="deters" if total_raw[place] < 0.0 else "tempts",
             severity=float(severity[index]),
             reward=float(recording.reward[place]),
-            intrinsic=float(recording.intrinsic[place]),
+            intrinsic=recording.scale * float(recording.intrinsic[place]),
             shaped=float(recording.shaped[place]),
             advantage_ext=float(recording.advantage_ext[place]),
             total_raw=float(total_raw[place]),

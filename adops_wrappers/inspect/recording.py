@@ -142,6 +142,11 @@ class Recording:
         return float(self.meta["intrinsic_scale"])
 
     @property
+    def base_scale(self) -> float:
+        """The part of `intrinsic_scale` that the user chose: the method's name may halve it."""
+        return self.scale / (0.5 if self.method == "adopes-half" else 1.0)
+
+    @property
     def ended(self) -> BoolArray:
         """True at the last step of an episode."""
         return (self.terminated | self.truncated) & self.valid

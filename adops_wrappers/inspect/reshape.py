@@ -30,7 +30,8 @@ def reshape(
     the recorded critic values, each result is what the method's wrapper would have emitted:
     exactly, in float64. The agent's actions and values are those of the recorded run.
 
-    A method starts as a new wrapper does, with the recording's discounts and coefficients.
+    A method starts as a new wrapper does, with the recording's discounts, coefficients and
+    `intrinsic_scale`.
     The recorded method itself goes on from the state and with the settings that it had, so
     that its entry equals `recording.shaped`. Where a debt leaves float64 the wrapper would
     raise; here the result is infinite.
@@ -92,12 +93,11 @@ def _run(recording: Recording, name: str, settings: dict[str, Any], updates: int
     recorded = recording.meta["method_settings"]
     again = name == recording.method and recorded is not None and not settings
     given = {**method.preset, **_own(recording, name), **settings}
-    scale = float(given.pop("intrinsic_scale", 1.0))
+    given.pop("intrinsic_scale", None)
+    scale = float(method.preset.get("intrinsic_scale", 1.0))
+    scale *= float(settings.get("intrinsic_scale", recording.base_scale))
     if again:
         given.update(recorded)
-        scale = recording.scale
-    elif "intrinsic_scale" in settings:
-        scale *= float(method.preset.get("intrinsic_scale", 1.0))
     shaper = method.make(recording.num_envs, **given)
     if again:
         shaper.load_state_dict(recording.meta["initial_state"])
