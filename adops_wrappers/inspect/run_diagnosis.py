@@ -44,8 +44,8 @@ def diagnose_run(run: Run) -> list[Finding]:
                 "warning",
                 "F′ explodes",
                 f"|F′| reaches {number(float(max(sizes)))}. Beyond {number(LARGE_REWARD)} a "
-                "float32 learner no longer sees an extrinsic reward of order 1 beside it: debts grow like "
-                "γ^−length. Use shorter episodes, a larger γ, or GRM with a small delay.",
+                "float32 learner no longer sees an extrinsic reward of order 1 beside it: debts "
+                "grow like γ^−length. Use shorter episodes, a larger γ, or GRM with a small delay.",
             )
         )
     name = "losses/explained_variance_ext"
