@@ -1,5 +1,6 @@
 """Intrinsic rewards that cannot make an agent forget its task, as Gymnasium wrappers."""
 
+from adops_wrappers import envs
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.evaluation import evaluation_mode
 from adops_wrappers.factories import (
@@ -16,6 +17,7 @@ from adops_wrappers.factories import (
 )
 from adops_wrappers.intrinsic import CountBonus, IntrinsicReturnNormalizer
 from adops_wrappers.shaping.base import Transition
+from adops_wrappers.tabular import AuditReport, FiniteMDP, audit
 
 __version__ = "0.1.0"
 
@@ -23,8 +25,10 @@ __all__ = [
     "SHAPINGS",
     "ADOPESWrapper",
     "ADOPSWrapper",
+    "AuditReport",
     "CountBonus",
     "CriticHandle",
+    "FiniteMDP",
     "GRMWrapper",
     "IntrinsicReturnNormalizer",
     "IntrinsicRewardWrapper",
@@ -34,6 +38,8 @@ __all__ = [
     "PIESWrapper",
     "Transition",
     "ValueEstimates",
+    "audit",
+    "envs",
     "evaluation_mode",
     "make_shaping",
 ]
