@@ -69,10 +69,11 @@ def action_name(recording: Recording, action: Any) -> str:
 
 
 def _caption(recording: Recording, conflict: Conflict) -> str:
+    total = 0.0 if abs(conflict.total_shaped) < 1e-12 else conflict.total_shaped
     where = f"t = {conflict.step}" + (f", env {conflict.row}" if recording.num_envs > 1 else "")
     return (
         f"{where}: {action_name(recording, conflict.action)}\n"
         f"{conflict.kind}: $A_E$ = {number(conflict.advantage_ext)}\n"
         f"F = {number(conflict.intrinsic)} → F′ = {number(conflict.shaped)}\n"
-        f"total {number(conflict.total_raw)} → {number(conflict.total_shaped)}"
+        f"total {number(conflict.total_raw)} → {number(total)}"
     )

@@ -81,6 +81,8 @@ def plot_streams(
     top.vlines(t, 0, reward, color="black", linewidth=1.2)
     top.axhline(0, color="black", linewidth=0.6)
     top.set_ylabel("R")
+    if not reward.any():
+        top.set_ylim(-1.0, 1.0)
     scale_axis(top, "y", reward)
     number = int(recording.episode[times[0], row])
     top.set_title(
