@@ -904,12 +904,14 @@ class Log:
 
     def _keep_until(self, iteration: int) -> None:
         with self.path.open(newline="") as file:
-            header, *rows = csv.reader(file) or [[]]
-        kept = [row for row in rows if len(row) == len(header) and int(row[0]) <= iteration]
+            rows = list(csv.reader(file))
+        # The last row of a killed run may be cut short.
+        whole = [row for row in rows[1:] if len(row) == len(rows[0])]
+        kept = [row for row in whole if int(row[0]) <= iteration]
         text = io.StringIO()
         if kept:
-            self.columns = header
-            csv.writer(text).writerows([header, *kept])
+            self.columns = rows[0]
+            csv.writer(text).writerows([rows[0], *kept])
         write_atomically(self.path, text.getvalue().encode())
 
     def write(self, iteration: int, global_step: int, metrics: dict[str, float | None]) -> None:
@@ -963,6 +965,17 @@ def write_atomically(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder survive a power cut, where the system lets folders be synced."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def to_plain(value: Any) -> Any:
@@ -1054,6 +1067,7 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], envs: bytes | None) ->
     final = folder / f"{state['iteration']:08d}"
     shutil.rmtree(final, ignore_errors=True)
     os.replace(temporary, final)
+    sync_folder(folder)
     for old in sorted(p for p in folder.iterdir() if p.name.isdigit())[:-KEPT_CHECKPOINTS]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -1216,16 +1230,15 @@ def keep_malloc_pages() -> None:
 def announce_duration(args: Args, agent: nn.Module, bonus: Any, encoder: Encoder) -> None:
     """Say up front what the full run takes on this machine, from one trial minibatch."""
     rows = args.num_envs * args.num_steps // args.num_minibatches
-    started = time.perf_counter()
-    logits, values = agent(
-        encoder.features(torch.zeros((rows, *encoder.shape), dtype=encoder.dtype))
-    )
-    (logits.sum() + values.sum()).backward()
-    if isinstance(bonus, RNDBonus):
-        bonus.predictor(torch.zeros((rows, *encoder.rnd_shape))).sum().backward()
-    agent.zero_grad(set_to_none=True)
-    if isinstance(bonus, RNDBonus):
-        bonus.predictor.zero_grad(set_to_none=True)
+    for _ in range(2):  # the first pass also sets up the kernels
+        started = time.perf_counter()
+        stored = torch.zeros((rows, *encoder.shape), dtype=encoder.dtype)
+        logits, values = agent(encoder.features(stored))
+        (logits.sum() + values.sum()).backward()
+        agent.zero_grad(set_to_none=True)
+        if isinstance(bonus, RNDBonus):
+            bonus.predictor(torch.zeros((rows, *encoder.rnd_shape))).sum().backward()
+            bonus.predictor.zero_grad(set_to_none=True)
     # Learning takes about three quarters of an iteration.
     seconds = (time.perf_counter() - started) * args.update_epochs * args.num_minibatches / 0.75
     hours = seconds * args.total_iterations / 3600
@@ -1383,12 +1396,13 @@ def train(args: Args) -> Path:
     generator = torch.Generator(device).manual_seed(args.seed)
 
     # Start or resume
+    write_config(args, run_dir, envs.shaper.describe())
     start, episodes = 0, 0
     checkpoint = load_checkpoint(run_dir) if args.resume else None
     if checkpoint is None:
         if args.resume:
             print(f"{run_dir} has no checkpoint yet: starting at iteration 1.")
-        if not torch.cuda.is_available() and encoder.image and args.total_iterations >= 1000:
+        if device.type == "cpu" and encoder.image and args.total_iterations >= 1000:
             announce_duration(args, agent, source, encoder)
         if args.bonus == "rnd" and args.obs_norm_init_iterations:
             random_steps = args.obs_norm_init_iterations * steps * num_envs
@@ -1416,7 +1430,7 @@ def train(args: Args) -> Path:
             envs.load_state_dict(from_plain(state["shaping"]))
             source_wrapper.load_state_dict(from_plain(state["source"]))
             statistics.rooms = set(state["statistics"]["rooms"])
-            next_obs, _ = envs.reset(seed=args.seed + 1_000_003 * start)
+            next_obs, _ = envs.reset(seed=(args.seed + 1_000_003 * start) % 2**30)
             print(
                 f"Resuming {run_dir} after iteration {start}. The state of these environments "
                 "cannot be saved: they restart from reset, running episodes are dropped."
@@ -1444,7 +1458,6 @@ def train(args: Args) -> Path:
             print(f"Cannot write a checkpoint ({error}). The previous one is kept.")
 
     log = Log(args, run_dir, start)
-    write_config(args, run_dir, envs.shaper.describe())
     stop = StopOnSignal()
     bar = tqdm(total=args.total_iterations, initial=start, unit="it", disable=None, smoothing=0.05)
     reason, iteration = "finished", start

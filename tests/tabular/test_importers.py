@@ -112,6 +112,13 @@ def test_not_deterministic():
         mdp_from_env(Walk(noise=True), 0.9)
 
 
+def test_not_copyable():
+    env = Walk()
+    env.stream = (i for i in range(3))
+    with pytest.raises(ValueError, match=r"copy\.deepcopy of it fails: cannot pickle"):
+        mdp_from_env(env, 0.9)
+
+
 def test_too_many_states():
     with pytest.raises(ValueError, match="more than max_states=5 states"):
         mdp_from_env(Walk(), 0.9, max_states=5)

@@ -407,6 +407,30 @@ def test_nan_stops_and_keeps_the_last_good_checkpoint(ppo_rnd, tmp_path, monkeyp
     assert json.loads((tmp_path / "run" / "status.json").read_text())["reason"] == "NaN"
 
 
+def test_duration_is_announced_without_a_trace(ppo_rnd, capsys):
+    torch.manual_seed(0)
+    space = gym.spaces.Box(0, 255, (4, 36, 36), np.uint8)
+    encoder = ppo_rnd.Encoder(space, "atari", torch.device("cpu"), False)
+    agent = ppo_rnd.Agent(encoder.shape, 3, 16)
+    before, state = [p.clone() for p in agent.parameters()], torch.get_rng_state()
+    ppo_rnd.announce_duration(ppo_rnd.Args(num_envs=2), agent, None, encoder)
+    text = capsys.readouterr().out
+    assert "30000 iterations will take about" in text
+    assert "--env-id MiniGrid-DoorKey-5x5-v0" in text
+    assert torch.equal(torch.get_rng_state(), state)
+    for parameter, old in zip(agent.parameters(), before, strict=True):
+        assert parameter.grad is None
+        assert torch.equal(parameter, old)
+
+
+def test_videos_do_not_disturb_training(ppo_rnd, tmp_path, runs):
+    pytest.importorskip("moviepy")
+    changes = {"shaping": "adops", "capture_video": True, "video_every": 2}
+    ppo_rnd.train(small(ppo_rnd, tmp_path, "filmed", **changes))
+    assert [p.name for p in (tmp_path / "filmed" / "videos").iterdir()] == ["00000002.mp4"]
+    assert learned(tmp_path / "filmed") == learned(runs / "adops")
+
+
 def test_command_line(tmp_path):
     text = run_script("ppo_rnd.py", "--help")
     for wanted in ("--shaping", "--resume", "--bonus", "settings are read from there"):

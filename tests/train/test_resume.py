@@ -147,10 +147,14 @@ def test_a_run_directory_is_not_overwritten(short, ppo_rnd):
         ppo_rnd.train(short)
 
 
-def test_run_without_a_checkpoint_starts_anew_in_place(short, ppo_rnd, capsys):
+@pytest.mark.parametrize("rows", [0, 2])
+def test_run_without_a_checkpoint_starts_anew_in_place(short, ppo_rnd, capsys, rows):
     run_dir = Path(short.run_dir)
     expected = learned(run_dir)
     ppo_rnd.shutil.rmtree(run_dir / "checkpoints")
+    lines = (run_dir / "metrics.csv").read_text().splitlines(keepends=True)
+    cut = [*lines[: rows + 1], lines[rows + 1][:40]] if rows else []  # as a kill may leave it
+    (run_dir / "metrics.csv").write_text("".join(cut))
     ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
     assert "has no checkpoint yet: starting at iteration 1" in capsys.readouterr().out
     assert learned(run_dir) == expected
