@@ -174,10 +174,12 @@ class RecorderCore:
     def _describe(self) -> dict[str, Any]:
         core = self.core
         name, settings = identify(core.shaper, core.intrinsic_scale)
-        spec = self.env.unwrapped.spec
-        meanings = getattr(self.env.unwrapped, "get_action_meanings", None)
+        # A vector env of copies is named after the first of them.
+        named = (getattr(self.env.unwrapped, "envs", None) or [self.env])[0].unwrapped
+        spec = getattr(self.env.unwrapped, "spec", None) or getattr(named, "spec", None)
+        meanings = getattr(named, "get_action_meanings", None)
         return {
-            "env": type(self.env.unwrapped).__name__ if spec is None else spec.id,
+            "env": type(named).__name__ if spec is None else spec.id,
             "num_envs": core.layout.num_envs,
             "autoreset": core.layout.mode.name if core.layout.batched else None,
             "method": name,

@@ -199,10 +199,14 @@ def test_an_autoreset_above_the_shaping_wrapper_leaves_out_its_dummy_steps(tmp_p
 def test_ends_that_the_shaping_wrapper_cannot_see_are_counted(tmp_path: Path) -> None:
     inner = stack("pbim", tk.ScriptedEnv(longest=10**6))
     env = ShapingRecorder(TimeLimit(inner, max_episode_steps=5), tmp_path / "a.npz")
-    for _ in range(3):
+    for _ in range(2):
         env.reset(seed=0)
         for _ in range(5):
             env.step(0)
+    with pytest.warns(RuntimeWarning, match="Two episodes in a row"):
+        env.reset(seed=0)
+    for _ in range(5):
+        env.step(0)
     recording = env.finish()
     assert recording.meta["hidden_ends"] == 3
     assert not recording.ended.any()

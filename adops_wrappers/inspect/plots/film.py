@@ -48,7 +48,7 @@ def plot_film_strip(recording: Recording, *, count: int | None = None, spacing: 
     columns = min(max(1, len(chosen)), columns)
     lines = -(-max(1, len(chosen)) // columns)
     cell = 7.2 / columns
-    figure, axes = new_figure(7.2, lines * (cell * height / width + 0.85) + 0.3, lines, columns)
+    figure, axes = new_figure(7.2, lines * (cell * height / width + 0.68) + 0.1, lines, columns)
     for axis in axes.flat:
         axis.set_axis_off()
     for axis, conflict in zip(axes.flat, chosen, strict=False):
