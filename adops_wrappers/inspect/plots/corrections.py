@@ -56,7 +56,7 @@ def plot_corrections(recording: Recording) -> Figure:
                 values, edges, color=color, alpha=0.6, hatch=hatch, edgecolor="white", label=label
             )
     axis.set_yscale("log")
-    axis.set_ylim(bottom=0.7)
+    axis.set_ylim(0.7, 8.0 * axis.get_ylim()[1])
     scale_axis(axis, "x", changed, linear)
     axis.axvline(0, color="black", linewidth=0.8)
     axis.legend(loc="upper left", frameon=False, fontsize=8)

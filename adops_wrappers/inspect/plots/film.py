@@ -54,7 +54,7 @@ def plot_film_strip(recording: Recording, *, count: int | None = None, spacing: 
     for axis, conflict in zip(axes.flat, chosen, strict=False):
         axis.set_anchor("N")
         axis.imshow(recording.frame(conflict.time, conflict.row), interpolation="nearest")
-        axis.set_title(_caption(recording, conflict), fontsize=7.5, loc="left", linespacing=1.25)
+        axis.set_title(_caption(recording, conflict), fontsize=7.0, loc="left", linespacing=1.25)
     if not chosen:
         axes[0, 0].text(0.5, 0.5, "no conflicts", ha="center", transform=axes[0, 0].transAxes)
     return figure
@@ -73,7 +73,7 @@ def _caption(recording: Recording, conflict: Conflict) -> str:
     where = f"t = {conflict.step}" + (f", env {conflict.row}" if recording.num_envs > 1 else "")
     return (
         f"{where}: {action_name(recording, conflict.action)}\n"
-        f"{conflict.kind}: $A_E$ = {number(conflict.advantage_ext)}\n"
-        f"F = {number(conflict.intrinsic)} → F′ = {number(conflict.shaped)}\n"
-        f"total {number(conflict.total_raw)} → {number(total)}"
+        f"{conflict.kind}: $A_E$ = {number(conflict.advantage_ext, 2)}\n"
+        f"F {number(conflict.intrinsic, 2)} → F′ {number(conflict.shaped, 2)}\n"
+        f"total {number(conflict.total_raw, 2)} → {number(total, 2)}"
     )

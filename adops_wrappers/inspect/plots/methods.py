@@ -51,7 +51,7 @@ def plot_methods(
         text = f"{name}: largest {number(values[largest])} at t = {t[largest]}"
         if np.isinf(values).any():
             text = f"{name}: leaves float64 at t = {t[np.isinf(values)][0]}"
-        axis.set_title(text + (" (log scale)" if logarithmic else ""), loc="left", fontsize=8.5)
+        axis.set_title(text + (", log" if logarithmic else ""), loc="left", fontsize=8.5)
     for axis in axes.flat[len(shaped) :]:
         axis.set_visible(False)
     for axis in axes[-1]:

@@ -46,9 +46,10 @@ def plot_sign_plane(recording: Recording, shaped: FloatArray | None = None) -> F
     advantage = recording.advantage_ext[valid]
     before, after = recording.total_raw[valid], recording.total(shaped)[valid]
     keep = np.linspace(0, len(advantage) - 1, min(len(advantage), MOST_POINTS)).astype(np.int64)
-    figure, axes = new_figure(7.2, 3.5, 1, 2, sharex=True)
+    figure, axes = new_figure(7.2, 3.5, 1, 2, sharex=True, sharey=True)
     name = recording.method if shaped is None else "re-shaped"
-    linear_x = spread(advantage)
+    both = np.concatenate([before, after])
+    linear_x, linear_y = spread(advantage), spread(both)
     for axis, total, label in (
         (axes[0, 0], before, "raw F"),
         (axes[0, 1], after, f"F′ ({name})"),
@@ -74,10 +75,11 @@ def plot_sign_plane(recording: Recording, shaped: FloatArray | None = None) -> F
             markeredgewidth=0.9,
             alpha=0.8,
         )
-        scale_axis(axis, "x", advantage, linear_x)
-        scale_axis(axis, "y", total)
+        if not scale_axis(axis, "x", advantage, linear_x):
+            axis.locator_params(axis="x", nbins=5)
+        scale_axis(axis, "y", both, linear_y)
         _limits(axis, "x", advantage)
-        _limits(axis, "y", total)
+        _limits(axis, "y", both)
         _shade(axis)
         axis.set_title(
             f"with {label}: {share(float(wrong.mean()))} of steps contradict", loc="left"
@@ -116,4 +118,5 @@ def _shade(axis: Any) -> None:
             color=VERMILION,
             fontsize=8,
             fontstyle="italic",
+            bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0.0, "pad": 1.5},
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HATCH = "\\\\\\"
-WINDOW = 300
+WINDOW = 150
 """The most steps that a picture of an episode shows unless told otherwise."""
 
 
@@ -86,7 +86,7 @@ def plot_streams(
     scale_axis(top, "y", reward)
     number = int(recording.episode[times[0], row])
     top.set_title(
-        f"{recording.meta['env']}, environment {row}, episode {number}: {recording.description}",
+        f"{recording.meta['env']}, environment {row}, episode {number}, {recording.method}",
         loc="left",
     )
     bonus = recording.scale * recording.intrinsic[times, row]
@@ -103,7 +103,7 @@ def plot_streams(
             linewidth=0.0,
         )
     middle.step(t, bonus, where="mid", color=GREY, linewidth=1.0, linestyle=(0, (3, 1.5)))
-    middle.step(t, shaped, where="mid", color=BLUE, linewidth=1.2)
+    middle.step(t, shaped, where="mid", color=BLUE, linewidth=1.0)
     middle.use_sticky_edges = False
     middle.set_ylabel("bonus")
     scale_axis(middle, "y", np.concatenate([bonus, shaped]))

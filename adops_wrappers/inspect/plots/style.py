@@ -106,18 +106,24 @@ def scale_axis(axis: Axes, which: str, values: FloatArray, linear: float | None 
         ticks += decades.tolist()
     if (values < -linear).any():
         ticks += (-decades).tolist()
+    finite = values[np.isfinite(values)]
+    low, high = float(finite.min()), float(finite.max())
+    getattr(axis, f"set_{which}lim")(
+        3.0 * low if low < -linear else min(1.1 * low, -0.5 * linear),
+        3.0 * high if high > linear else max(1.1 * high, 0.5 * linear),
+    )
     chosen = axis.xaxis if which == "x" else axis.yaxis
     chosen.set_major_locator(ticker.FixedLocator(sorted(ticks)))
     chosen.set_minor_locator(ticker.NullLocator())
     return True
 
 
-def number(value: float) -> str:
-    """Write a number for a caption."""
+def number(value: float, digits: int = 3) -> str:
+    """Write a number for a caption, with so many digits that count."""
     if value == 0.0 or not np.isfinite(value):
         return "0" if value == 0.0 else str(value)
     if 1e-3 <= abs(value) < 1e5:
-        plain = f"{value:.3g}" if abs(value) < 1e3 else f"{value:,.0f}"
+        plain = f"{value:.{digits}g}" if abs(value) < 1e3 else f"{value:,.0f}"
         return plain.replace("-", "−")
     mantissa, exponent = f"{value:.1e}".split("e")
     raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
