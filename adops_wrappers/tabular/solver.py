@@ -74,9 +74,7 @@ def best_values(graph: Graph, gamma: float) -> tuple[FloatArray, FloatArray]:
 def evaluate(
     graph: Graph, reward: FloatArray, policy: FloatArray, gamma: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (v, q) of a policy given as probabilities of shape (N, A)."""
-    if graph.layers is not None:
-        return _backward(graph, reward, gamma, lambda q, nodes: (policy[nodes] * q).sum(axis=1))
+    """Return (v, q) of a policy, probabilities of shape (N, A), on a graph without layers."""
     v = _policy_values(graph, reward, policy, gamma)
     return v, action_values(graph, reward, v, gamma)
 

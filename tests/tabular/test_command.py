@@ -47,6 +47,14 @@ def test_table_of_all_methods(capsys):
     assert json.loads(out)["methods"]["ADOPS"]["preserved"] is True
 
 
+def test_a_method_that_cannot_be_audited_says_why(capsys):
+    code, out, _ = run(capsys, "FrozenLake-v1", "--bonus", "random", "--all", "--horizon", "40")
+    lines = {line[:26].strip(): line[26:] for line in out.splitlines()[2:]}
+    assert code == 0
+    assert lines["ADOPS"].split()[0] == "kept"
+    assert "more than max_nodes=200000 nodes" in lines["PBIM, horizon 40"]
+
+
 def test_plot(capsys, tmp_path):
     matplotlib_image = pytest.importorskip("matplotlib.image")
     pictures = {}

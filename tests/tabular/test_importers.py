@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from adops_wrappers import FiniteMDP
 from adops_wrappers.tabular import bonus_table, mdp_from_env
 from tests.tabular.examples import CLIFF, TAXI
 
@@ -105,6 +106,26 @@ def test_enumeration_by_observation():
     mdp = mdp_from_env(Walk(), 0.9)
     assert mdp.num_states == 10
     assert mdp.solve().v[0] == pytest.approx(0.9**8, abs=1e-12)
+
+
+class Pair(Walk):
+    """The same walk with its observation in a dict and a tuple."""
+
+    def reset(self, *, seed=None, options=None):
+        return {"place": (super().reset(seed=seed)[0], 0)}, {}
+
+    def step(self, action):
+        place, *rest = super().step(action)
+        return ({"place": (place, 0)}, *rest)
+
+
+def test_enumeration_by_structured_observation():
+    assert mdp_from_env(Pair(), 0.9).num_states == 10
+
+
+def test_enumeration_by_a_key():
+    mdp = FiniteMDP.from_env(Walk(), 0.9, key=lambda env, obs: env.place)
+    assert mdp.num_states == 10
 
 
 def test_not_deterministic():
