@@ -93,8 +93,8 @@ for axis in axes:
     axis.set_axis_off()
 
 # %% [markdown]
-# After minutes of training the bonus is still about the way the pixels move: deaths, jumps, the
-# flicker of a new life. Novel rooms come later.
+# After minutes of training the agent has not left the first room. RND pays most for places and
+# poses in it that are reached rarely; the differences are small. Novel rooms come later.
 #
 # ## Streams
 

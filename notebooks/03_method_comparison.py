@@ -187,5 +187,5 @@ assert diagnosis.diagnose(watching)[0].title == "F′ explodes"
 # steps. GRM with a short delay never owes more than D steps. ADOPS owes nothing: it looks at one
 # step at a time, and pays at the TV just so much that staying there looks no better than it is.
 #
-# The second warning is right, too: the critic values the policy that wanders, not the one that
-# sits. A critic that does not fit the policy is the weak point of every method that asks one.
+# The note is right, too: an agent that only watches is never paid, so nothing in its recording can
+# confirm the critic. A poor critic is the weak point of every method that asks one.

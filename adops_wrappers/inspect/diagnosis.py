@@ -90,11 +90,13 @@ def diagnose(
 
 
 def explained_variance(recording: Recording) -> float:
-    """Return 1 − Var(G − V_E)/Var(G) over all real steps; NaN where the returns do not vary.
+    """Return 1 − Var(G − V_E)/Var(G) over all real steps; NaN where the task paid nothing.
 
     G is the discounted extrinsic return up to the episode's end, bootstrapped with V_E where
     it was cut off or the recording stops.
     """
+    if not recording.reward[recording.valid].any():
+        return float("nan")  # the returns would be made of V_E itself
     returns = np.zeros(recording.reward.shape)
     gamma = float(recording.meta["gamma_ext"])
     carried = recording.next_value_ext[-1].copy()
@@ -156,9 +158,10 @@ def _critic(recording: Recording) -> list[Finding]:
         found.append(
             Finding(
                 "note",
-                "Nothing to learn from yet",
-                "The extrinsic returns of this recording do not vary, so it cannot be said "
-                "whether V_E is any good.",
+                "V_E could not be checked",
+                "The task paid nothing here that varies, so this recording cannot say whether V_E "
+                "is any good. Where the task has paid nothing in training either, what V_E calls "
+                "a good or a bad action is noise, and so is every conflict.",
             )
         )
     elif explained < NO_EXPLAINED_VARIANCE:
@@ -167,7 +170,8 @@ def _critic(recording: Recording) -> list[Finding]:
                 "warning",
                 "The critic explains nothing",
                 f"V_E explains {share(max(0.0, explained))} of the variance of the extrinsic "
-                f"returns (explained variance {number(explained)}). What it calls a good or a bad "
+                f"returns (explained variance {number(explained)}): it has not learned, or it "
+                "values another policy than the recorded one. What it calls a good or a bad "
                 "action is then noise, and so is every conflict and every correction here: the "
                 "guarantee of ADOPS is for an exact critic.",
             )

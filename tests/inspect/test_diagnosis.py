@@ -61,7 +61,7 @@ def test_an_exact_critic_explains_everything(tmp_path: Path) -> None:
 
 def test_a_recording_without_reward_cannot_judge_its_critic(tmp_path: Path) -> None:
     found = titles(synthetic.make(tmp_path, intrinsic=np.ones(20)))
-    assert found["Nothing to learn from yet"] == "note"
+    assert found["V_E could not be checked"] == "note"
     assert found["The critic sees no bad action"] == "note"
     assert "warning" not in found.values()
 

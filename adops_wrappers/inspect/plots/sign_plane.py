@@ -91,7 +91,7 @@ def plot_sign_plane(recording: Recording, shaped: FloatArray | None = None) -> F
 
 def _limits(axis: Any, which: str, values: FloatArray) -> None:
     finite = values[np.isfinite(values)]
-    reach = 1.1 * float(np.abs(finite).max()) if len(finite) and finite.any() else 1.0
+    reach = 1.3 * float(np.abs(finite).max()) if len(finite) and finite.any() else 1.0
     if getattr(axis, f"get_{which}scale")() == "symlog":
         reach *= 3.0
     getattr(axis, f"set_{which}lim")(-reach, reach)
@@ -118,5 +118,6 @@ def _shade(axis: Any) -> None:
             color=VERMILION,
             fontsize=8,
             fontstyle="italic",
+            zorder=1,  # below the points, of which it must hide none
             bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0.0, "pad": 1.5},
         )
