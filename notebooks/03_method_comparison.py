@@ -138,7 +138,7 @@ axis.text(
     610, 2e16, "longest episode on which\nPBIM was shown to help: 640", ha="right", fontsize=8
 )
 axis.set(xscale="log", yscale="log", xlabel="episode length N", ylabel="|last F′|")
-axis.legend(frameon=False)
+_ = axis.legend(frameon=False)
 # %% [markdown]
 # Montezuma's Revenge as RND plays it: N = 4500 steps, γ_I = 0.99. The paper's calculation of the
 # order of magnitude is 1/γ^N; with a bonus at *every* step the debts add up, to about

@@ -65,10 +65,10 @@ for method in methods:
     print(f"{report.label:12} {verdict:22} regret {report.regret:.3g}")
 
 # %% [markdown]
-# PIES and ADOPES are taken half way, at ζ = 0.5: half a correction does not turn a wrong
-# preference around. They keep the set only at the end of their schedules. GRM keeps it because a
-# bonus that is taken back one step later cannot pay for staying; PBIM likewise, on episodes short
-# enough to list. ADOPS keeps it by asking an exact critic. PBIM on long episodes is another story:
+# PIES and ADOPES are taken half way, at ζ = 0.5; they promise nothing before the end of their
+# schedules. PIES gets away with it here, because half of this bonus is too small to do harm; half
+# a correction, as in ADOPES, is not enough. GRM keeps the set because a bonus that is taken back
+# one step later cannot pay for staying; PBIM likewise, on episodes short enough to list. ADOPS keeps it by asking an exact critic. PBIM on long episodes is another story:
 # see [03](03_method_comparison.ipynb).
 
 # %%
@@ -122,7 +122,7 @@ for method, color, line in (("raw", "#D55E00", "-"), ("adops", "#0072B2", "--"))
     regrets = [audit(mdp, size * bonus, method).regret for size in sizes]
     axis.plot(sizes, regrets, line, color=color, label=method)
 axis.set(xscale="log", xlabel="bonus of the TV", ylabel="regret on the task")
-axis.legend(frameon=False)
+_ = axis.legend(frameon=False)
 # %% [markdown]
 # ## The same guarantee on the code path of training
 #

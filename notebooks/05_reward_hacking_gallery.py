@@ -109,7 +109,7 @@ for column, (axis, title) in enumerate(
     axis.set_title(title, fontsize=9, loc="left")
 axes[0].set_yticks(places, [world[6:-3] for world in WORLDS])
 axes[0].invert_yaxis()
-axes[1].legend(frameon=False, fontsize=8)
+_ = axes[1].legend(frameon=False, fontsize=8)
 
 # %% [markdown]
 # With the raw bonus every world is lost: the optimal agent collects bonuses until the episode is
