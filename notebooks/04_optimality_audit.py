@@ -68,8 +68,9 @@ for method in methods:
 # PIES and ADOPES are taken half way, at ζ = 0.5; they promise nothing before the end of their
 # schedules. PIES gets away with it here, because half of this bonus is too small to do harm; half
 # a correction, as in ADOPES, is not enough. GRM keeps the set because a bonus that is taken back
-# one step later cannot pay for staying; PBIM likewise, on episodes short enough to list. ADOPS keeps it by asking an exact critic. PBIM on long episodes is another story:
-# see [03](03_method_comparison.ipynb).
+# one step later cannot pay for staying; PBIM likewise, on episodes short enough to list. ADOPS
+# keeps it by asking an exact critic. PBIM on long episodes is another story: see
+# [03](03_method_comparison.ipynb).
 
 # %%
 kept = audit(mdp, bonus, "adops")
