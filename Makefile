@@ -5,7 +5,8 @@ VENV ?= .venv
 LOWEST ?= .venv-lowest
 BIN := $(VENV)/bin
 
-.PHONY: install test lint types test-newest test-lowest train demo benchmark figures notebooks clean
+.PHONY: install test lint types test-newest test-lowest test-slurm train demo benchmark figures \
+	notebooks clean
 
 install: $(VENV)/installed
 
@@ -35,6 +36,12 @@ $(LOWEST)/installed: pyproject.toml
 	$(LOWEST)/bin/pip install --quiet 'gymnasium==1.1.0' 'hypothesis>=6.100' 'pytest>=8.0'
 	$(LOWEST)/bin/pip install --quiet --editable .
 	touch $@
+
+# The sweep on a one-node SLURM made for it; needs root and Debian, and says so where they lack.
+test-slurm: install
+	$(BIN)/pip install --quiet --editable '.[cluster]'
+	$(BIN)/python scripts/slurm_node.py --install -- $(BIN)/python -m pytest tests/train/test_slurm.py \
+		|| { code=$$?; test $$code -eq 77 && echo "Skipped: no SLURM here."; }
 
 # The main job: ADOPS on Montezuma's Revenge. ARGS passes flags on.
 train: install
