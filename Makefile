@@ -5,13 +5,14 @@ VENV ?= .venv
 LOWEST ?= .venv-lowest
 BIN := $(VENV)/bin
 
-.PHONY: install test lint types test-newest test-lowest test-slurm train demo benchmark figures clean
+.PHONY: install test lint types test-newest test-lowest test-slurm train demo benchmark figures \
+	notebooks clean
 
 install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[atari,minigrid,train,analysis,dev]'
+	$(BIN)/pip install --quiet --editable '.[atari,minigrid,train,analysis,notebooks,dev]'
 	touch $@
 
 test: lint types test-newest test-lowest
@@ -56,6 +57,11 @@ benchmark: install
 
 figures: install
 	$(BIN)/python docs/make_figures.py
+	$(BIN)/python docs/make_inspect_figures.py $(ARGS)
+
+# All notebooks in full, with a training run on Montezuma's Revenge: some ten minutes.
+notebooks: install
+	$(BIN)/python notebooks/build.py run --keep notebooks/executed
 
 clean:
 	rm -rf $(VENV) $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .coverage
