@@ -360,6 +360,8 @@ def check(
                     f"cell {cell.name}: num_envs={parsed[key].num_envs} cannot be split over "
                     f"--ranks {ranks}. Choose a multiple."
                 )
+            if ranks > 1 and parsed[key].bonus == "count":
+                fail(f"cell {cell.name}: bonus=count keeps its counts in one process: no --ranks.")
             sizes[key] = run_bytes(parsed[key])
     args = {
         c.name: dataclasses.replace(
@@ -562,7 +564,10 @@ def write_cells(plan: Plan) -> None:
             "settings": settings,
         }
     text = json.dumps({"cells": list(known.values())}, indent=1)
-    ppo_rnd.write_atomically(path, text.encode())
+    try:
+        ppo_rnd.write_atomically(path, text.encode())
+    except OSError as error:
+        fail(f"cannot write {path}: {error.strerror}. Free some space; nothing was changed.")
 
 
 def check_space(plan: Plan) -> None:
@@ -648,7 +653,7 @@ def log_tail(run_dir: Path, lines: int = 12) -> str:
     except OSError:
         return "(no output)"
     # A progress bar overwrites itself: what follows the last carriage return counts.
-    shown = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
+    shown = [line.rstrip().rsplit("\r", 1)[-1] for line in text.split("\n")]
     return "\n".join([line for line in shown if line][-lines:])
 
 

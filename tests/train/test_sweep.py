@@ -134,6 +134,10 @@ def test_speed_is_measured_where_there_are_runs_and_assumed_elsewhere(sweep, tmp
             r"none__seed1: num_envs=6 cannot be split over --ranks 4",
         ),
         (
+            ["--methods", "none", "--settings", "bonus=count", "--ranks", "2"],
+            r"bonus=count keeps its counts in one process",
+        ),
+        (
             ["--methods", "none", "--settings", "gamma_ext=1.5"],
             r"cell none__seed1: --gamma-ext must lie in \[0, 1\], got 1\.5",
         ),
@@ -386,7 +390,23 @@ def test_other_settings_in_the_same_directory_are_refused(sweep, ppo_rnd, tmp_pa
         sweep.main(flags)
 
 
-# Table
+# Table and log
+
+
+def test_last_lines_of_a_log_leave_out_what_a_progress_bar_overwrote(sweep, tmp_path):
+    (tmp_path / "output.log").write_bytes(b"first\nsecond\n\n 1%\r 2%\r 3%\nlast \xff\n")
+    assert sweep.log_tail(tmp_path, 3) == "second\n 3%\nlast \ufffd"
+    assert sweep.log_tail(tmp_path / "none") == "(no output)"
+
+
+def test_cells_are_listed_for_later_evaluation(sweep, tmp_path):
+    sweep.write_cells(sweep.check(sweep.expand(["none"], [1], pairs(SMALL)), tmp_path))
+    more = sweep.expand(["adops"], [2], pairs(SMALL), {"epsilon": ["0.1"]})
+    sweep.write_cells(sweep.check(more, tmp_path))
+    first, second = sweep.json.loads((tmp_path / "sweep.json").read_text())["cells"]
+    assert (first["name"], first["method"], first["seed"]) == ("none__seed1", "none", 1)
+    assert second["varied"] == {"epsilon": "0.1"}
+    assert second["settings"] == {**dict(more[0].fixed), "epsilon": "0.1"}
 
 
 def test_progress_table_shows_the_runs_at_work(sweep, tmp_path):
