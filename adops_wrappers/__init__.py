@@ -1,5 +1,7 @@
 """Intrinsic rewards that cannot make an agent forget its task, as Gymnasium wrappers."""
 
+from typing import TYPE_CHECKING, Any
+
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.evaluation import evaluation_mode
 from adops_wrappers.factories import (
@@ -17,6 +19,9 @@ from adops_wrappers.factories import (
 from adops_wrappers.intrinsic import CountBonus, IntrinsicReturnNormalizer
 from adops_wrappers.shaping.base import Transition
 
+if TYPE_CHECKING:
+    from adops_wrappers.td_critic import TDCritic
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -32,8 +37,24 @@ __all__ = [
     "PBIMWrapper",
     "PBRSWrapper",
     "PIESWrapper",
+    "TDCritic",
     "Transition",
     "ValueEstimates",
     "evaluation_mode",
     "make_shaping",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazily, so that the core needs no torch.
+    if name == "TDCritic":
+        try:
+            from adops_wrappers.td_critic import TDCritic
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ModuleNotFoundError(
+                "TDCritic needs torch: pip install 'adops-wrappers[torch]'.", name="torch"
+            ) from error
+        return TDCritic
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -92,6 +92,8 @@ class ShapingCore:
                 "Build the vector env with autoreset_mode=AutoresetMode.SAME_STEP, or choose "
                 "int_bootstrap='final' or 'none'."
             )
+        if consults_critic and self.critic is not None:
+            self.critic.attach(layout, shaper.discounts, int_bootstrap)
 
     def reset(self, obs: Any, mask: BoolArray | None) -> None:
         """Start new episodes in the rows of `mask`, or in all."""
