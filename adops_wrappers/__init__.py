@@ -16,7 +16,7 @@ from adops_wrappers.factories import (
     PIESWrapper,
     make_shaping,
 )
-from adops_wrappers.intrinsic import CountBonus, IntrinsicReturnNormalizer
+from adops_wrappers.intrinsic import CountBonus, EpisodicCountBonus, IntrinsicReturnNormalizer
 from adops_wrappers.shaping.base import Transition
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "ADOPSWrapper",
     "CountBonus",
     "CriticHandle",
+    "EpisodicCountBonus",
     "GRMWrapper",
     "IntrinsicReturnNormalizer",
     "IntrinsicRewardWrapper",

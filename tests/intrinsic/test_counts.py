@@ -102,4 +102,4 @@ def test_errors() -> None:
     with pytest.raises(TypeError, match="key must be a function"):
         CountBonus(key=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Pass key="):
-        CountBonus()(None, 0, "text")
+        CountBonus()(None, 0, object())
