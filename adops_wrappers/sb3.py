@@ -66,7 +66,7 @@ class SB3VecEnv(VecEnv):
             )
         self.env = env
         self._actions: Any = None
-        self._seed: list[int] | None = None
+        self._seed: int | None = None
         self._returns = np.zeros(env.num_envs)
         self._lengths = np.zeros(env.num_envs, dtype=np.int64)
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
@@ -107,11 +107,8 @@ class SB3VecEnv(VecEnv):
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Seed the next reset: environment i gets `seed + i`."""
-        if seed is None:
-            self._seed = None
-            return [None] * self.num_envs
-        self._seed = [seed + row for row in range(self.num_envs)]
-        return list(self._seed)
+        self._seed = seed
+        return [None if seed is None else seed + row for row in range(self.num_envs)]
 
     def close(self) -> None:
         """Close the stack."""
@@ -155,8 +152,8 @@ class ShapingCallback(BaseCallback):
 
     Means since the last log entry: `extrinsic_reward`, `raw_intrinsic_reward` (F),
     `intrinsic_reward` (F′), `shaping_correction`, `corrected_share` (of the steps on which
-    F′ ≠ F) and `extrinsic_return` of the episodes that ended. `zeta` is there for methods with a
-    schedule. Works with `SB3VecEnv` and with SB3's own vector envs of wrapped single envs.
+    F′ ≠ F) and `extrinsic_return` of the episodes that ended; and `zeta`, the outermost method's
+    ζ, which is 1 without a schedule. Works with `SB3VecEnv` and with SB3's own vector envs of wrapped single envs.
 
     Args:
         log_every: The number of vector steps between two entries; SB3's own dump decides when

@@ -23,8 +23,9 @@ class RLLTESource:
     Works through the interface that rllte documents: `watch` with every step, then
     `compute(samples, sync=True)` with samples of shape (1, n, ...). With rllte 1.0.1 this works
     for RND, ICM, E3B and Disagreement; RE3, RIDE, PseudoCounts and NGU need a longer history in
-    their first `compute` than one step, and raise. Build the module with `obs_norm_type="none"`, or its constructor steps
-    your env thousands of times; the module's `n_envs` must be the env's.
+    their first `compute` than one step, and raise. Build the module with
+    `obs_norm_type="none"`, or its constructor steps your env thousands of times; the module's
+    `n_envs` must be the env's.
 
     Dummy reset steps are unknown to rllte: vector envs must run SAME_STEP or DISABLED. Rewards
     are given as 0, which no module reads; `terminateds` says where an episode ended, for either
