@@ -153,7 +153,8 @@ class ShapingCallback(BaseCallback):
     Means since the last log entry: `extrinsic_reward`, `raw_intrinsic_reward` (F),
     `intrinsic_reward` (F′), `shaping_correction`, `corrected_share` (of the steps on which
     F′ ≠ F) and `extrinsic_return` of the episodes that ended; and `zeta`, the outermost method's
-    ζ, which is 1 without a schedule. Works with `SB3VecEnv` and with SB3's own vector envs of wrapped single envs.
+    ζ, which is 1 without a schedule. Works with `SB3VecEnv` and with SB3's own vector envs of
+    wrapped single envs.
 
     Args:
         log_every: The number of vector steps between two entries; SB3's own dump decides when
