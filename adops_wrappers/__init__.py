@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from adops_wrappers import envs
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.evaluation import evaluation_mode
 from adops_wrappers.factories import (
@@ -18,6 +19,7 @@ from adops_wrappers.factories import (
 )
 from adops_wrappers.intrinsic import CountBonus, EpisodicCountBonus, IntrinsicReturnNormalizer
 from adops_wrappers.shaping.base import Transition
+from adops_wrappers.tabular import AuditReport, FiniteMDP, audit
 
 if TYPE_CHECKING:
     from adops_wrappers.td_critic import TDCritic
@@ -28,9 +30,11 @@ __all__ = [
     "SHAPINGS",
     "ADOPESWrapper",
     "ADOPSWrapper",
+    "AuditReport",
     "CountBonus",
     "CriticHandle",
     "EpisodicCountBonus",
+    "FiniteMDP",
     "GRMWrapper",
     "IntrinsicReturnNormalizer",
     "IntrinsicRewardWrapper",
@@ -41,6 +45,8 @@ __all__ = [
     "TDCritic",
     "Transition",
     "ValueEstimates",
+    "audit",
+    "envs",
     "evaluation_mode",
     "make_shaping",
 ]

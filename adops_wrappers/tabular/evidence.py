@@ -1,0 +1,204 @@
+"""The counts behind the claims: `python -m adops_wrappers.tabular.evidence --mdps 4000`.
+
+Every number is from exact solutions of random finite MDPs; nothing is trained or sampled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from adops_wrappers.arrays import BoolArray, FloatArray
+from adops_wrappers.shaping import ADOPS, Transition
+from adops_wrappers.tabular import FiniteMDP, FutureBonus, audit
+from adops_wrappers.tabular.graph import IntArray
+from adops_wrappers.tabular.random_mdps import KINDS, Kind, random_bonus, random_mdp
+
+Checks = Iterator[tuple[str, bool]]
+PBIM_HORIZON = 3
+_SMALL_EVERY = 4
+"""Checks over whole histories run on every fourth MDP, drawn with at most 3 states."""
+
+
+def markov_checks(mdp: FiniteMDP, kind: Kind, bonus: FloatArray, rng: Any) -> Checks:
+    """Yield claim and outcome for one MDP and a bonus without memory."""
+    policy = mdp.solve().q.argmax(axis=1)
+    one_policy = mdp.evaluate(policy, bonus).v
+    zero = np.zeros(mdp.num_states)
+    ideal = audit(mdp, bonus)
+    yield "raw F keeps the set", audit(mdp, bonus, "raw").preserved
+    yield "ideal ADOPS keeps the set", ideal.preserved
+    yield "ideal ADOPS: V′ = V_E + W", _value_identity(mdp, bonus, ideal.shaped_bonus)
+    yield (
+        "ADOPS with W of one arbitrary optimal policy keeps the set",
+        audit(mdp, bonus, value_int=one_policy).preserved,
+    )
+    yield "ADOPS with W = 0 keeps the set", audit(mdp, bonus, value_int=zero).preserved
+    yield "ADOPES at ζ = 0.5 keeps the set", audit(mdp, bonus, "adopes").preserved
+    yield "PIES at ζ = 0.5 keeps the set", audit(mdp, bonus, "pies").preserved
+    yield "GRM(1) keeps the set", audit(mdp, bonus, "grm").preserved
+    if kind.stochastic:
+        sampled: dict[str, Any] = {"form": "trajectory"}
+        yield (
+            "sampled s′: ADOPS with trajectory-wise W keeps the set",
+            audit(mdp, bonus, **sampled).preserved,
+        )
+        yield (
+            "sampled s′: ADOPS with the expected W keeps the set",
+            audit(mdp, bonus, form="trajectory", value_int=_expected_w(mdp, bonus)).preserved,
+        )
+        yield (
+            "sampled s′: ADOPS with one-step Q_E keeps the set",
+            audit(mdp, bonus, sampled_advantage=True, **sampled).preserved,
+        )
+    reward = mdp.reward
+    unchanged = audit(mdp, reward).shaped_bonus
+    assert unchanged is not None
+    alive = ~mdp.terminal
+    yield (
+        "F = R comes back unchanged from ideal ADOPS",
+        bool(np.allclose(unchanged[alive], reward[alive], rtol=0.0, atol=1e-9)),
+    )
+    yield "F = R after GRM(1) rewards no action", grm_is_blind(mdp, reward)
+    lowered, raw_lowered = npg_lowers_value(mdp, bonus, rng)
+    yield "natural gradient step with ADOPS lowers no V_E", not lowered
+    yield "natural gradient step with raw F lowers no V_E", not raw_lowered
+
+
+def history_checks(mdp: FiniteMDP, bonus: FloatArray, rng: Any) -> Checks:
+    """Yield claim and outcome for methods and bonuses with a memory, on a short horizon."""
+    yield (
+        f"PBIM keeps the set (horizon {PBIM_HORIZON})",
+        audit(mdp, bonus, "pbim", PBIM_HORIZON).preserved,
+    )
+    ahead = look_ahead(rng.normal(size=mdp.num_actions) * 4.0)
+    for name, shaping in (("GRM(1)", "grm"), ("PBIM", "pbim"), ("ideal ADOPS", "adops")):
+        kept = audit(mdp, ahead, shaping, PBIM_HORIZON).preserved
+        yield f"bonus that looks ahead: {name} keeps the set", kept
+
+
+def look_ahead(worth: FloatArray) -> FutureBonus:
+    """Return a bonus for step t that depends on the action taken at t + 1."""
+
+    def function(states: IntArray, actions: IntArray, taken: BoolArray) -> FloatArray:
+        bonus = np.zeros(actions.shape)
+        bonus[:, :-1] = np.where(taken[:, 1:], worth[actions[:, 1:]], 0.0)
+        return bonus
+
+    return FutureBonus(function)
+
+
+def grm_is_blind(mdp: FiniteMDP, bonus: FloatArray) -> bool:
+    """Return whether GRM(1) leaves nothing to gain: with R = 0 every action is optimal."""
+    silent = FiniteMDP(mdp.transition, np.zeros_like(mdp.reward), mdp.gamma, mdp.terminal)
+    return audit(silent, bonus, "grm").preserved
+
+
+def npg_lowers_value(
+    mdp: FiniteMDP, bonus: FloatArray, rng: np.random.Generator, step_size: float = 1.0
+) -> tuple[bool, bool]:
+    """Return whether one step π ∝ π·exp(η·A) lowers V_E anywhere, with ADOPS and with raw F.
+
+    A_E is exact for a random policy; V_I is arbitrary noise.
+    """
+    policy = rng.dirichlet(np.ones(mdp.num_actions), mdp.num_states)
+    value = mdp.evaluate(policy)
+    value_int = np.where(mdp.terminal, 0.0, 5.0 * rng.normal(size=mdp.num_states))
+    graph = mdp.graph
+    intrinsic = graph.expected(bonus[graph.source, graph.action, graph.target])
+    next_int = graph.expected(graph.next_value(value_int))
+    advantage = value.q - value.v[:, None]
+    flat = [x.reshape(-1) for x in (intrinsic, next_int, advantage)]
+    repeated = np.repeat(value_int, mdp.num_actions)
+    no = np.zeros(len(repeated), dtype=np.bool_)
+    zeros = np.zeros(len(repeated))
+    rows = Transition(zeros, flat[0], zeros, repeated, zeros, flat[1], flat[2], no, no, ~no)
+    shaper = ADOPS(len(repeated), gamma_ext=mdp.gamma, gamma_int=mdp.gamma)
+    answers = []
+    for shaped in (shaper.step(rows), flat[0]):
+        total = (flat[2] + shaped + mdp.gamma * flat[1] - repeated).reshape(policy.shape)
+        total = total - total.max(axis=1, keepdims=True)
+        stepped = policy * np.exp(step_size * total)
+        stepped /= stepped.sum(axis=1, keepdims=True)
+        answers.append(bool((mdp.evaluate(stepped).v < value.v - 1e-9).any()))
+    return answers[0], answers[1]
+
+
+def _expected_w(mdp: FiniteMDP, bonus: FloatArray) -> FloatArray:
+    from adops_wrappers.tabular.oracle import ideal_critic
+
+    return ideal_critic(mdp, bonus, form="expected").value_int
+
+
+def _value_identity(mdp: FiniteMDP, bonus: FloatArray, shaped: FloatArray | None) -> bool:
+    assert shaped is not None
+    reward = mdp.reward[:, :, None] + (shaped if shaped.ndim == 3 else shaped[:, :, None])
+    total = FiniteMDP(mdp.transition, reward, mdp.gamma, mdp.terminal).solve().v
+    expected = mdp.solve().v + _expected_w(mdp, bonus)
+    return bool(np.allclose(total, expected, rtol=0.0, atol=1e-8))
+
+
+def sweep(
+    mdps: int, seed: int, progress: Callable[[int], None] | None = None
+) -> tuple[Counter[str], Counter[str], dict[str, Counter[str]]]:
+    """Return how often each claim held, how often it was tried, and what held per kind."""
+    rng = np.random.default_rng(seed)
+    held: Counter[str] = Counter()
+    tried: Counter[str] = Counter()
+    per_kind: dict[str, Counter[str]] = {kind.label: Counter() for kind in KINDS}
+    for i in range(mdps):
+        kind = KINDS[i % len(KINDS)]
+        mdp = random_mdp(rng, kind)
+        outcomes = list(markov_checks(mdp, kind, random_bonus(rng, mdp), rng))
+        if i // len(KINDS) % _SMALL_EVERY == 0:
+            small = random_mdp(rng, kind, max_states=3, max_actions=2)
+            outcomes += history_checks(small, random_bonus(rng, small), rng)
+        per_kind[kind.label]["MDPs"] += 1
+        for claim, holds in outcomes:
+            tried[claim] += 1
+            held[claim] += holds
+            per_kind[kind.label][claim] += holds
+        if progress is not None:
+            progress(i + 1)
+    return held, tried, per_kind
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table of counts."""
+    parser = argparse.ArgumentParser(
+        prog="python -m adops_wrappers.tabular.evidence",
+        description="Count on random finite MDPs, solved exactly, which method keeps the set of "
+        "optimal policies.",
+    )
+    parser.add_argument("--mdps", type=int, default=4000, help="how many (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    args = parser.parse_args(argv)
+    if args.mdps < 1:
+        parser.error(f"--mdps must be at least 1, got {args.mdps}")
+    began = time.perf_counter()
+
+    def progress(done: int) -> None:
+        if done % 500 == 0:
+            seconds = time.perf_counter() - began
+            print(f"{done} of {args.mdps} MDPs, {seconds:.0f} s", file=sys.stderr)
+
+    held, tried, per_kind = sweep(args.mdps, args.seed, progress)
+    print("| claim | held |\n| --- | --- |")
+    for claim in sorted(tried, key=list(tried).index):
+        print(f"| {claim} | {held[claim]} of {tried[claim]} |")
+    columns = ("raw F keeps the set", "ideal ADOPS keeps the set", "GRM(1) keeps the set")
+    print("\n| kind of MDP | " + " | ".join(columns) + " |\n| --- | --- | --- | --- |")
+    for label, counts in per_kind.items():
+        cells = " | ".join(f"{counts[claim]} of {counts['MDPs']}" for claim in columns)
+        print(f"| {label} | {cells} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,226 @@
+"""`FiniteMDP` from an env: from its table `P`, from its own export, or by enumeration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from copy import deepcopy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from adops_wrappers import _checks
+from adops_wrappers.arrays import FloatArray
+from adops_wrappers.tabular.mdp import FiniteMDP, GridView
+
+MAX_STATES = 2000
+_MOVES = {
+    "CliffWalkingEnv": ("up", "right", "down", "left"),
+    "FrozenLakeEnv": ("left", "down", "right", "up"),
+    "TaxiEnv": ("south", "north", "east", "west", "pickup", "dropoff"),
+}
+
+StateKey = Callable[[gym.Env[Any, Any], Any], Hashable]
+"""`key(env, obs)`: what tells one state of an env from another."""
+
+
+def mdp_from_env(
+    env: gym.Env[Any, Any],
+    gamma: float,
+    *,
+    key: StateKey | None = None,
+    max_states: int = MAX_STATES,
+) -> FiniteMDP:
+    """Return the MDP behind an env.
+
+    An env with a method `to_mdp(gamma)` exports itself; a table `env.unwrapped.P` is read as in
+    the toy-text envs; any other env is enumerated from a reset with seed 0, by stepping copies
+    of it, which needs deterministic dynamics. Time limits are left out.
+
+    Args:
+        env: The env, with a `Discrete` action space.
+        gamma: The discount.
+        key: For enumeration: `key(env, obs)` returns something hashable that is equal for two
+            moments if and only if they are the same state. None takes grid, position,
+            direction and what is carried from a MiniGrid env, and the observation elsewhere.
+        max_states: The number of states at which to give up.
+
+    Raises:
+        ValueError: If the env has too many states or is not deterministic.
+        TypeError: If its actions are not Discrete.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers.tabular import mdp_from_env
+        >>> mdp_from_env(gym.make("CliffWalking-v1"), gamma=0.99)
+        FiniteMDP(48 states, 4 actions, gamma=0.99, 1 terminal)
+    """
+    _checks.discount("gamma", gamma)
+    _checks.whole("max_states", max_states, least=1)
+    if not isinstance(env, gym.Env):
+        raise TypeError(
+            f"mdp_from_env takes a gymnasium.Env, got {type(env).__name__}. Make one with "
+            "gymnasium.make."
+        )
+    base = env.unwrapped
+    if not isinstance(base.action_space, gym.spaces.Discrete):
+        raise TypeError(
+            f"Only envs with a Discrete action space are finite MDPs; this one has "
+            f"{base.action_space}."
+        )
+    if hasattr(base, "to_mdp"):
+        exported = base.to_mdp(gamma)
+        assert isinstance(exported, FiniteMDP)
+        return exported
+    if hasattr(base, "P") and key is None:
+        return _from_table(base, gamma, max_states)
+    return _enumerate(base, gamma, key or _default_key(base), max_states)
+
+
+def _from_table(env: Any, gamma: float, max_states: int) -> FiniteMDP:
+    num_states, num_actions = len(env.P), int(env.action_space.n)
+    _check_size(num_states, max_states)
+    transition = np.zeros((num_states, num_actions, num_states))
+    reward_sum = np.zeros_like(transition)
+    entered_to_end, entered_to_go_on = np.zeros((2, *transition.shape), dtype=np.bool_)
+    for state, actions in env.P.items():
+        for action, outcomes in actions.items():
+            for probability, next_state, reward, terminated in outcomes:
+                where = (state, action, next_state)
+                transition[where] += probability
+                reward_sum[where] += probability * reward
+                (entered_to_end if terminated else entered_to_go_on)[where] |= probability > 0
+    start = np.asarray(env.initial_state_distrib, dtype=np.float64)
+    alive = _alive_states(start > 0, entered_to_go_on)
+    terminal = entered_to_end[alive].any(axis=(0, 1))
+    both = np.flatnonzero(terminal & (alive | entered_to_go_on[alive].any(axis=(0, 1))))
+    if len(both):
+        raise ValueError(
+            f"State {both[0]} is entered both with and without termination, so that the state "
+            "alone does not say whether the episode is over. Give the two cases states of their "
+            "own, or pass arrays to FiniteMDP."
+        )
+    reward = np.divide(reward_sum, transition, out=np.zeros_like(transition), where=transition > 0)
+    return FiniteMDP(
+        transition,
+        reward,
+        gamma,
+        terminal,
+        start / start.sum(),
+        action_names=_MOVES.get(type(env).__name__),
+        grid=_table_grid(env, num_states),
+    )
+
+
+def _alive_states(start: Any, onward: Any) -> Any:
+    """Return the states in which an episode can be going on."""
+    alive = start
+    while True:
+        larger = alive | onward[alive].any(axis=(0, 1))
+        if (larger == alive).all():
+            return alive
+        alive = larger
+
+
+def _table_grid(env: Any, num_states: int) -> GridView | None:
+    shape = getattr(env, "shape", None)
+    if shape is None and hasattr(env, "nrow"):
+        shape = (env.nrow, env.ncol)
+    if shape is None or int(np.prod(shape)) != num_states:
+        return None
+    row, column = np.unravel_index(np.arange(num_states), shape)
+    return GridView(row, column, np.zeros(num_states, dtype=np.int64))
+
+
+def _default_key(env: Any) -> StateKey:
+    if hasattr(env, "grid") and hasattr(env, "agent_dir"):
+        return _minigrid_key
+    return _observation_key
+
+
+def _minigrid_key(env: Any, obs: Any) -> Hashable:
+    carried = None if env.carrying is None else (env.carrying.type, env.carrying.color)
+    place = tuple(int(i) for i in env.agent_pos)
+    return env.grid.encode().tobytes(), place, int(env.agent_dir), carried
+
+
+def _observation_key(env: Any, obs: Any) -> Hashable:
+    if isinstance(obs, dict):
+        return tuple(_observation_key(env, obs[name]) for name in sorted(obs))
+    if isinstance(obs, tuple):
+        return tuple(_observation_key(env, part) for part in obs)
+    return np.asarray(obs).tobytes() if not isinstance(obs, str) else obs
+
+
+def _enumerate(env: Any, gamma: float, key: StateKey, max_states: int) -> FiniteMDP:
+    env = deepcopy(env)
+    obs, _ = env.reset(seed=0)
+    index: dict[tuple[Hashable, bool], int] = {(key(env, obs), False): 0}
+    waiting = [(0, env)]
+    moves: list[tuple[int, int, int, float]] = []
+    first_action, num_actions = int(env.action_space.start), int(env.action_space.n)
+    while waiting:
+        state, here = waiting.pop()
+        for action in range(num_actions):
+            there, outcome = _try(here, first_action + action, key, None)
+            if _try(here, first_action + action, key, len(moves))[1] != outcome:
+                raise ValueError(
+                    f"The env cannot be enumerated: action {action} in state {state} led to two "
+                    "different outcomes. Enumeration needs deterministic dynamics and a key that "
+                    "is the whole state; pass arrays to FiniteMDP, or give key=."
+                )
+            next_key, reward, terminated = outcome
+            known = len(index)
+            next_state = index.setdefault((next_key, terminated), known)
+            if next_state == known:
+                _check_size(known + 1, max_states)
+                if not terminated:
+                    waiting.append((next_state, there))
+            moves.append((state, action, next_state, reward))
+    transition = np.zeros((len(index), num_actions, len(index)))
+    reward_table = np.zeros((len(index), num_actions))
+    for state, action, next_state, reward in moves:
+        transition[state, action, next_state] = 1.0
+        reward_table[state, action] = reward
+    terminal = np.array([ended for _, ended in index])
+    return FiniteMDP(transition, reward_table, gamma, terminal, start=0)
+
+
+def _try(
+    env: Any, action: int, key: StateKey, seed: int | None
+) -> tuple[Any, tuple[Hashable, float, bool]]:
+    """Step a copy of `env`; a `seed` gives it other random numbers than its original has."""
+    copy = deepcopy(env)
+    if seed is not None:
+        copy.np_random = np.random.default_rng(seed)
+    if hasattr(copy, "step_count"):
+        # A clock in the env would make every moment a state of its own, and its reward stale.
+        copy.step_count = 0
+    obs, reward, terminated, _, _ = copy.step(action)
+    return copy, (key(copy, obs), float(reward), bool(terminated))
+
+
+def _check_size(num_states: int, max_states: int) -> None:
+    if num_states > max_states:
+        raise ValueError(
+            f"The env has more than max_states={max_states} states. Take a smaller variant of "
+            "it, a coarser key=, or raise max_states (memory grows with its square)."
+        )
+
+
+def bonus_table(mdp: FiniteMDP, source: Callable[[int, int, int], float]) -> FloatArray:
+    """Return F of shape (S, A, S) of a function (s, a, s′) -> F, asked where P > 0.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers.tabular import bonus_table, mdp_from_env
+        >>> mdp = mdp_from_env(gym.make("CliffWalking-v1"), gamma=0.99)
+        >>> bonus = bonus_table(mdp, lambda s, a, next_s: float(next_s == 0))
+        >>> bonus.shape, float(bonus[12, 0, 0])
+        ((48, 4, 48), 1.0)
+    """
+    graph = mdp.graph
+    table = np.zeros(mdp.transition.shape)
+    edges = zip(graph.source.tolist(), graph.action.tolist(), graph.target.tolist(), strict=True)
+    table[graph.source, graph.action, graph.target] = [source(*edge) for edge in edges]
+    return mdp.table("The bonus function's table", table)

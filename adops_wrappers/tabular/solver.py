@@ -1,0 +1,169 @@
+"""Exact values on a `Graph`: policy iteration where it is cyclic, backward induction in layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from adops_wrappers.arrays import BoolArray, FloatArray
+from adops_wrappers.tabular.graph import Graph
+
+TIE_TOLERANCE = 1e-9
+"""Actions whose values differ by less are tied. Float noise stays well below, ADOPS' ε above."""
+
+_DENSE_NODES = 1500
+_WARM_START_SWEEPS = 50
+_SMALL = 64
+_MAX_IMPROVEMENTS = 1000
+
+
+def action_values(graph: Graph, reward: FloatArray, values: FloatArray, gamma: float) -> FloatArray:
+    """Return q(s, a) = E[reward + γ·v(s′)], shape (N, A), for a `reward` per edge."""
+    return graph.expected(reward + gamma * graph.next_value(values))
+
+
+def maximise(
+    graph: Graph, reward: FloatArray, gamma: float, allowed: BoolArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Return (v, q) of the best policy among those that take only `allowed` actions.
+
+    Args:
+        graph: The problem.
+        reward: The reward of every edge.
+        gamma: The discount.
+        allowed: The actions that a policy may take, shape (N, A); None for all.
+    """
+    blocked = np.zeros((graph.num_nodes, graph.num_actions))
+    if allowed is not None:
+        blocked = np.where(allowed | ~graph.decides[:, None], 0.0, -np.inf)
+
+    def best(q: FloatArray, nodes: slice = slice(None)) -> FloatArray:
+        value: FloatArray = (q + blocked[nodes]).max(axis=1)
+        return value
+
+    if graph.layers is not None:
+        return _backward(graph, reward, gamma, best)
+    v = np.zeros(graph.num_nodes)
+    # Sweeps save a large problem many linear solves; a small one is solved faster than swept.
+    for _ in range(_WARM_START_SWEEPS if graph.num_nodes > _SMALL else 0):
+        v = best(action_values(graph, reward, v, gamma))
+    q = action_values(graph, reward, v, gamma) + blocked
+    policy = q.argmax(axis=1)
+    rows = np.arange(graph.num_nodes)
+    for _ in range(_MAX_IMPROVEMENTS):
+        v = _policy_values(graph, reward, np.eye(graph.num_actions)[policy], gamma)
+        q = action_values(graph, reward, v, gamma)
+        masked = q + blocked
+        gain = masked.max(axis=1) - q[rows, policy]
+        if gain.max(initial=0.0) <= 1e-13 * max(1.0, float(np.abs(v).max(initial=0.0))):
+            break
+        policy = np.where(gain > 0.0, masked.argmax(axis=1), policy)
+    return v, q
+
+
+def best_values(graph: Graph, gamma: float) -> tuple[FloatArray, FloatArray]:
+    """Return (V*, Q*) of the graph's own reward, computed once per graph."""
+    if gamma not in graph.solved:
+        graph.solved[gamma] = maximise(graph, graph.reward, gamma)
+    return graph.solved[gamma]
+
+
+def evaluate(
+    graph: Graph, reward: FloatArray, policy: FloatArray, gamma: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return (v, q) of a policy given as probabilities of shape (N, A)."""
+    if graph.layers is not None:
+        return _backward(graph, reward, gamma, lambda q, nodes: (policy[nodes] * q).sum(axis=1))
+    v = _policy_values(graph, reward, policy, gamma)
+    return v, action_values(graph, reward, v, gamma)
+
+
+def occupancy(graph: Graph, policy: FloatArray, gamma: float) -> FloatArray:
+    """Return d(s) = Σ_t γ^t·P(s_t = s) from the start distribution, over nodes that decide."""
+    flow = _flow(graph, policy, gamma)
+    occupied: FloatArray = _solve(np.eye(graph.num_nodes) - flow.T, graph.start)
+    return occupied
+
+
+def optimal_actions(q: FloatArray, tie_tolerance: float) -> BoolArray:
+    """Return which actions are within the tie tolerance of the best one."""
+    optimal: BoolArray = q >= q.max(axis=-1, keepdims=True) - tie_tolerance
+    return optimal
+
+
+def best_trajectory_values(
+    graph: Graph, reward: FloatArray, gamma: float, allowed: BoolArray
+) -> FloatArray:
+    """Return the largest return of any trajectory of positive probability with allowed actions.
+
+    Chance counts as a choice: each edge becomes an action of its own.
+    """
+    rank = np.arange(len(graph.source)) - graph.first_edge[graph.source]
+    width = int(rank.max(initial=0)) + 1
+    chosen = Graph(
+        width,
+        graph.start,
+        graph.source,
+        rank,
+        graph.target,
+        np.ones(len(rank)),
+        graph.reward,
+        graph.ended,
+        graph.layers,
+    )
+    permitted = np.zeros((graph.num_nodes, width), dtype=np.bool_)
+    permitted[graph.source, rank] = allowed[graph.source, graph.action]
+    return maximise(chosen, reward, gamma, permitted)[0]
+
+
+def _backward(
+    graph: Graph,
+    reward: FloatArray,
+    gamma: float,
+    summarise: Callable[[FloatArray, slice], FloatArray],
+) -> tuple[FloatArray, FloatArray]:
+    v = np.zeros(graph.num_nodes)
+    q = np.zeros((graph.num_nodes, graph.num_actions))
+    for nodes, edges in reversed(graph.layers or ()):
+        onward = np.where(graph.ended[edges], 0.0, v[graph.target[edges]])
+        weights = graph.probability[edges] * (reward[edges] + gamma * onward)
+        pair = graph.pair[edges] - nodes.start * graph.num_actions
+        size = (nodes.stop - nodes.start) * graph.num_actions
+        q[nodes] = np.bincount(pair, weights, minlength=size).reshape(-1, graph.num_actions)
+        v[nodes] = summarise(q[nodes], nodes)
+    return v, q
+
+
+def _flow(graph: Graph, policy: FloatArray, gamma: float) -> FloatArray:
+    weights = gamma * graph.probability * policy[graph.source, graph.action]
+    onward = ~graph.ended
+    size = graph.num_nodes
+    place = graph.source[onward] * size + graph.target[onward]
+    flow: FloatArray = np.bincount(place, weights[onward], minlength=size**2).astype(np.float64)
+    return flow.reshape(size, size)
+
+
+def _policy_values(
+    graph: Graph, reward: FloatArray, policy: FloatArray, gamma: float
+) -> FloatArray:
+    gained = (policy * graph.expected(reward)).sum(axis=1)
+    if graph.num_nodes <= _DENSE_NODES:
+        return _solve(np.eye(graph.num_nodes) - _flow(graph, policy, gamma), gained)
+    return _solve_sparse(graph, policy, gamma, gained)
+
+
+def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
+    return np.asarray(np.linalg.solve(matrix, right), dtype=np.float64)
+
+
+def _solve_sparse(graph: Graph, policy: FloatArray, gamma: float, gained: FloatArray) -> FloatArray:
+    from adops_wrappers.tabular._extras import scipy_sparse
+
+    sparse, spsolve = scipy_sparse(f"a problem of {graph.num_nodes} nodes")
+    weights = gamma * graph.probability * policy[graph.source, graph.action]
+    used = ~graph.ended & (weights > 0.0)
+    size = (graph.num_nodes, graph.num_nodes)
+    flow = sparse.csc_matrix((weights[used], (graph.source[used], graph.target[used])), shape=size)
+    solution: FloatArray = spsolve(sparse.identity(graph.num_nodes, format="csc") - flow, gained)
+    return solution

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from adops_wrappers.tabular.__main__ import main
+
+
+def run(capsys, *arguments):
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_readable_report(capsys):
+    code, out, _ = run(capsys, "CliffWalking-v1", "--bonus", "noisy-tv", "--shaping", "adops")
+    assert code == 0
+    assert "adops: optimal policies PRESERVED" in out
+    code, out, _ = run(capsys, "CliffWalking-v1", "--shaping", "raw")
+    assert "raw bonus: optimal policies CHANGED" in out
+    assert "36 --up--> 24   R=-1  F=0  F'=0" in out
+    # The best policy has −(1 − 0.99^13)/0.01, the worst newly optimal one −1 forever: −100.
+    assert f"regret      {100 - (1 - 0.99**13) / 0.01:.6g}" in out
+
+
+def test_json(capsys):
+    code, out, _ = run(capsys, "FrozenLake-v1", "--bonus", "random", "--shaping", "grm", "--json")
+    facts = json.loads(out)
+    assert (code, facts["env"], facts["method"]) == (0, "FrozenLake-v1", "grm")
+    assert facts["preserved"] is True
+    assert facts["nodes"] > 11
+
+
+def test_table_of_all_methods(capsys):
+    code, out, _ = run(capsys, "adops/TVCorridor-v0", "--all")
+    verdict = {line[:26].strip(): line[26:].split()[:1] for line in out.splitlines()[2:]}
+    assert code == 0
+    assert verdict["raw"] == verdict["PIES, ζ = 0.5"] == verdict["ADOPES, ζ = 0.5"] == ["CHANGED"]
+    for name in ("ADOPS", "ADOPS, sampled s′", "GRM(1)", "PIES, ζ = 0", "PBIM, horizon 8"):
+        assert verdict[name] == ["kept"]
+    _, out, _ = run(capsys, "adops/TVCorridor-v0", "--all", "--json")
+    assert json.loads(out)["methods"]["ADOPS"]["preserved"] is True
+
+
+def test_plot(capsys, tmp_path):
+    matplotlib_image = pytest.importorskip("matplotlib.image")
+    pictures = {}
+    for shaping in ("raw", "adops"):
+        path = tmp_path / f"{shaping}.png"
+        code, _, err = run(capsys, "CliffWalking-v1", "--shaping", shaping, "--plot", str(path))
+        assert code == 0
+        assert f"Wrote {path}" in err
+        pictures[shaping] = matplotlib_image.imread(path)[..., :3]
+
+    def marked(picture):
+        changed = np.array([0xF6, 0xD9, 0x9A]) / 255
+        return float((np.abs(picture - changed) < 0.01).all(axis=-1).mean())
+
+    # 21 of 2·48 cells are marked where the raw bonus changed them, none where ADOPS repaired it.
+    assert marked(pictures["raw"]) > 0.1
+    assert marked(pictures["adops"]) == 0.0
+
+
+def test_bonus_file(capsys, tmp_path):
+    path = tmp_path / "bonus.npy"
+    np.save(path, np.zeros((48, 4)))
+    code, out, _ = run(capsys, "CliffWalking-v1", "--bonus", str(path), "--shaping", "raw")
+    assert code == 0
+    assert "PRESERVED" in out
+
+
+def test_settings_reach_the_method(capsys):
+    small = ("CliffWalking-v1", "--shaping", "pies", "--zeta")
+    assert "PRESERVED" in run(capsys, *small, "0.5")[1]
+    assert "CHANGED" in run(capsys, *small, "1.0")[1]
+    lake = ("FrozenLake-v1", "--bonus", "episodic-count", "--horizon", "3", "--shaping", "pbim")
+    assert "PRESERVED" in run(capsys, *lake)[1]
+    reward = ("FrozenLake-v1", "--bonus", "reward", "--shaping", "pbrs")
+    assert "PRESERVED" in run(capsys, *reward)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["NoSuchEnv-v0"], "NoSuchEnv"),
+        (["CartPole-v1", "--max-states", "50"], "more than max_states=50"),
+        (["Pendulum-v1"], "Discrete action space"),
+        (["CliffWalking-v1", "--bonus", "nois"], "There is no bonus 'nois'"),
+        (["CliffWalking-v1", "--bonus", "gone.npy"], "There is no file 'gone.npy'"),
+        (["CliffWalking-v1", "--tv-state", "99"], "Unknown state 99"),
+        (["CliffWalking-v1", "--shaping", "adop"], "Did you mean 'adops'"),
+        (["CliffWalking-v1", "--gamma", "1.0"], "gamma=1 needs every policy"),
+        (["CliffWalking-v1", "--shaping", "pbim", "--max-nodes", "500"], "Give a horizon"),
+        (["Taxi-v4", "--plot", "taxi.png"], "Only grid worlds can be drawn"),
+    ],
+)
+def test_errors_are_one_line(capsys, arguments, message):
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("error: ")
+    assert message in last
+
+
+def test_missing_matplotlib_is_named(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    path = str(tmp_path / "x.png")
+    code, _, err = run(capsys, "CliffWalking-v1", "--plot", path)
+    assert code == 2
+    assert "pip install adops-wrappers[analysis]" in err
+
+
+def test_as_a_module():
+    command = [sys.executable, "-m", "adops_wrappers.tabular", "--help"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert "noisy-tv" in answer.stdout
+    assert "--shaping" in answer.stdout
