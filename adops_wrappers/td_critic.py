@@ -23,6 +23,7 @@ from adops_wrappers.networks import Encoder, ObservationPacker, Packed, mlp
 from adops_wrappers.shaping.base import Transition
 
 _BOOTSTRAPS = ("final", "reset", "none")
+_TARGETS = ("raw", "shaped")
 
 
 class TDCritic(CriticHandle):
@@ -35,10 +36,10 @@ class TDCritic(CriticHandle):
 
         G_t = r_t + γ·((1 − λ)·V(s_{t+1}) + λ·G_{t+1}),
 
-    cut after `segment` steps, of R with γ_E and of F′ with γ_I. V_E(s′) is 0 where terminated;
-    V_I(s′) at an episode's end is what the wrapper's `int_bootstrap` says. Both discounts and
-    `int_bootstrap` come from the wrapper unless they are given, and must then agree with it.
-    V(s) and V(s′) of a transition always come from the same parameters.
+    cut after `segment` steps, of R with γ_E and of F (or F′) with γ_I. V_E(s′) is 0 where
+    terminated; V_I(s′) at an episode's end is what the wrapper's `int_bootstrap` says. Both
+    discounts and `int_bootstrap` come from the wrapper unless they are given, and must then
+    agree with it. V(s) and V(s′) of a transition always come from the same parameters.
 
     Networks follow the space: a CNN for images, an MLP for the rest, one-hot codes for discrete
     parts, hashed words for texts; Dict and Tuple observations are encoded part by part. The
@@ -52,6 +53,10 @@ class TDCritic(CriticHandle):
         gamma_ext: γ_E.
         gamma_int: γ_I.
         int_bootstrap: V_I(s′) at an episode's end, as for `ADOPSWrapper`.
+        intrinsic_target: "raw" makes V_I the value of F, which is bounded whatever the clamp
+            does. "shaped" makes it the value of F′, as the paper's two-headed agent learns it:
+            while all extrinsic advantages tie, as they do before the first reward, the clamp
+            only ever raises F′, V_I follows, and with function approximation both can diverge.
         lam: λ; 0 gives one-step targets.
         segment: The number of steps after which a λ-return is cut; 1 if λ = 0.
         hidden: The widths of the hidden layers; `()` makes values linear in the features.
@@ -81,6 +86,7 @@ class TDCritic(CriticHandle):
         gamma_ext: float | None = None,
         gamma_int: float | None = None,
         int_bootstrap: str | None = None,
+        intrinsic_target: str = "raw",
         lam: float = 0.9,
         segment: int = 16,
         hidden: Sequence[int] = (64, 64),
@@ -103,6 +109,11 @@ class TDCritic(CriticHandle):
             _checks.discount("gamma_int", gamma_int)
         if int_bootstrap not in (None, *_BOOTSTRAPS):
             raise ValueError(f"int_bootstrap must be one of {_BOOTSTRAPS}, got {int_bootstrap!r}.")
+        if intrinsic_target not in _TARGETS:
+            raise ValueError(
+                f"intrinsic_target must be one of {_TARGETS}, got {intrinsic_target!r}."
+            )
+        self.intrinsic_target = intrinsic_target
         self.lam = _checks.number("lam", lam, "a number in [0, 1]")
         if not 0.0 <= self.lam <= 1.0:
             raise ValueError(f"lam must be a number in [0, 1], got {lam!r}.")
@@ -222,8 +233,12 @@ class TDCritic(CriticHandle):
 
     def _step(self, transition: Transition) -> _Step:
         t = transition
-        if t.shaped is None:
-            raise ValueError("TDCritic.observe needs the field shaped of the Transition.")
+        bonus = t.intrinsic if self.intrinsic_target == "raw" else t.shaped
+        if bonus is None or t.observation is None:
+            raise ValueError(
+                "TDCritic.observe needs the fields shaped, observation, action and "
+                "next_observation of the Transition, which the wrapper sets."
+            )
         rows = len(t.reward)
         obs, _ = self.packer.pack(t.observation)
         next_obs, _ = self.packer.pack(t.next_observation)
@@ -236,7 +251,7 @@ class TDCritic(CriticHandle):
                 f"This TDCritic learns from {self.replay.rows} environments and was shown "
                 f"{rows}. Set critic.frozen = True (or use evaluation_mode) for another env."
             )
-        return _Step(obs, next_obs, action, t.reward, t.shaped, t.terminated, t.truncated, t.valid)
+        return _Step(obs, next_obs, action, t.reward, bonus, t.terminated, t.truncated, t.valid)
 
     def _learn(self) -> None:
         assert self.replay is not None
@@ -288,7 +303,7 @@ class TDCritic(CriticHandle):
         return np.stack(
             [
                 lambda_returns(batch.reward, next_ext, batch.follows, gamma_ext, self.lam),
-                lambda_returns(batch.shaped, next_int, follows_int, gamma_int, self.lam),
+                lambda_returns(batch.bonus, next_int, follows_int, gamma_int, self.lam),
             ],
             axis=-1,
         )
@@ -362,7 +377,7 @@ class _Step(NamedTuple):
     next_obs: Packed
     action: npt.NDArray[np.int64]
     reward: FloatArray
-    shaped: FloatArray
+    bonus: FloatArray
     terminated: BoolArray
     truncated: BoolArray
     valid: BoolArray
@@ -375,7 +390,7 @@ class _Batch(NamedTuple):
     next_obs: Packed
     action: npt.NDArray[np.int64]
     reward: FloatArray
-    shaped: FloatArray
+    bonus: FloatArray
     terminated: BoolArray
     truncated: BoolArray
     valid: BoolArray
