@@ -164,7 +164,7 @@ class _BoxEncoder(nn.Module):
         shape = space.shape
         if self.channel_axis is None:
             self.whitening = Whitening(shape, clip=clip)
-            self.body: nn.Module = nn.Flatten()
+            self.body: nn.Module = nn.Identity()
             self.features = math.prod(shape)
             return
         shared: tuple[int, ...] = ()
@@ -181,7 +181,9 @@ class _BoxEncoder(nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         x = self.whitening(values)
-        if x.ndim == 3 and self.channel_axis is not None:
+        if self.channel_axis is None:
+            x = x.reshape(len(x), -1)
+        elif x.ndim == 3:
             x = x[:, None]
         elif self.channel_axis == 2:
             x = x.movedim(-1, 1)

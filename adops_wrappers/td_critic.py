@@ -328,7 +328,7 @@ class TDCritic(CriticHandle):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # torch would share it
         self.generator.bit_generator.state = state["generator"]
         self.replay = None if state["replay"] is None else _Replay.restore(state["replay"])
         self.updates = int(state["updates"])

@@ -135,7 +135,7 @@ class RND:
         """Take over what `state_dict` returned."""
         self.target.load_state_dict(state["target"])
         self.predictor.load_state_dict(state["predictor"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # torch would share it
         self._waiting = deepcopy(state["waiting"])
 
 
