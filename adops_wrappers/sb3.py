@@ -143,7 +143,7 @@ class SB3VecEnv(VecEnv):
 
     def get_images(self) -> Sequence[Any]:
         """Return the environments' frames, where the vector env renders."""
-        frames = self.env.render()
+        frames: Any = None if self.env.render_mode is None else self.env.render()
         return [None] * self.num_envs if frames is None else list(frames)
 
 
