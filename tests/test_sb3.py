@@ -75,7 +75,7 @@ def shape(env: Any, method: str, total_steps: int) -> Any:
     if method == "grm":
         return GRMWrapper(env, gamma=GAMMA)
     space = env.single_observation_space if hasattr(env, "num_envs") else env.observation_space
-    critic = TDCritic(space, seed=0, learning_rate=3e-3, lam=0.0)
+    critic = TDCritic(space, seed=0, learning_rate=3e-3, lam=0.0, replay_ratio=8.0)
     return ADOPSWrapper(
         env, critic, gamma_ext=GAMMA, gamma_int=GAMMA, int_bootstrap="none", epsilon=0.1
     )
@@ -117,11 +117,13 @@ def test_ppo_with_the_raw_bonus_forgets_the_task() -> None:
 
 @pytest.mark.parametrize("method", ["pies", "grm", "adops"])
 def test_dqn_learns_the_task_through_a_single_wrapped_env(method: str) -> None:
-    steps = 2500
+    steps = 3000
     log = ShapingCallback(log_every=500)
+    # A small replay: F′ is as old as its transition, and the first ones were shaped by a critic
+    # that knew nothing.
     model = DQN(
         "MlpPolicy", shape(Bandit(), method, steps), learning_starts=200, train_freq=8,
-        gradient_steps=4, learning_rate=2e-3, target_update_interval=100, buffer_size=2500,
+        gradient_steps=4, learning_rate=2e-3, target_update_interval=100, buffer_size=1000,
         exploration_fraction=0.5, gamma=GAMMA, seed=0, device="cpu",
     )  # fmt: skip
     model.learn(steps, callback=log)
