@@ -159,12 +159,17 @@ class ShapingCallback(BaseCallback):
     Args:
         log_every: The number of vector steps between two entries; SB3's own dump decides when
             they are written.
+        at_rollout_end: Whether the end of a rollout makes an entry too, which suits PPO; DQN's
+            rollouts are a few steps.
         verbose: SB3's verbosity.
     """
 
-    def __init__(self, log_every: int = 256, verbose: int = 0) -> None:
+    def __init__(
+        self, log_every: int = 256, *, at_rollout_end: bool = True, verbose: int = 0
+    ) -> None:
         super().__init__(verbose)
         self.log_every = log_every
+        self.at_rollout_end = at_rollout_end
         self.history: list[dict[str, float]] = []
         """All entries so far, each with `timesteps`."""
         self._sums = dict.fromkeys((*_KEYS, "corrected_share"), 0.0)
@@ -188,7 +193,8 @@ class ShapingCallback(BaseCallback):
         return True
 
     def _on_rollout_end(self) -> None:
-        self._record()
+        if self.at_rollout_end:
+            self._record()
 
     def _record(self) -> None:
         if not self._steps:
