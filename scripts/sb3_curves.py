@@ -27,7 +27,16 @@ STUDIES: dict[str, tuple[str, list[str], int]] = {
     "DQN, LoopFarm, bell bonus 0.2": ("sb3_dqn", [], 3),
     "PPO, KeyDoorTV, count bonus 1": (
         "sb3_ppo",
-        "--env adops/KeyDoorTV-v0 --bonus count --bonus-scale 1 --steps 300000".split(),
+        [
+            "--env",
+            "adops/KeyDoorTV-v0",
+            "--bonus",
+            "count",
+            "--bonus-scale",
+            "1",
+            "--steps",
+            "300000",
+        ],
         3,
     ),
 }
