@@ -5,7 +5,7 @@ VENV ?= .venv
 LOWEST ?= .venv-lowest
 BIN := $(VENV)/bin
 
-.PHONY: install test lint types test-newest test-lowest benchmark figures clean
+.PHONY: install test lint types test-newest test-lowest train demo benchmark figures clean
 
 install: $(VENV)/installed
 
@@ -35,6 +35,14 @@ $(LOWEST)/installed: pyproject.toml
 	$(LOWEST)/bin/pip install --quiet 'gymnasium==1.1.0' 'hypothesis>=6.100' 'pytest>=8.0'
 	$(LOWEST)/bin/pip install --quiet --editable .
 	touch $@
+
+# The main job: ADOPS on Montezuma's Revenge. ARGS passes flags on.
+train: install
+	$(BIN)/python train/ppo_rnd.py --shaping adops $(ARGS)
+
+# About three minutes on two cores: raw bonus against ADOPS, and one picture.
+demo: install
+	$(BIN)/python train/demo.py $(ARGS)
 
 benchmark: install
 	$(BIN)/python benchmarks/wrapper_overhead.py

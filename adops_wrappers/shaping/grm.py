@@ -150,14 +150,14 @@ class GRM(RewardMatching):
         return np.where(transition.valid, shaped, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return F̄ and the ring."""
-        return {**super().state_dict(), "ring": self.ring.copy(), "slot": self.slot}
+        """Return F̄ and the ring, oldest value first."""
+        return {**super().state_dict(), "ring": np.roll(self.ring, -self.slot, axis=0)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
         super().load_state_dict(state)
         self.ring = restore_array("the ring of past bonuses", state["ring"], self.ring)
-        self.slot = int(state["slot"])
+        self.slot = 0
 
     def describe(self) -> str:
         """Name the method, its delay and its discount."""

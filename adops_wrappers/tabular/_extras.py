@@ -6,9 +6,14 @@ from importlib import import_module
 from typing import Any
 
 
-def scipy_sparse(purpose: str) -> tuple[Any, Any]:
-    """Return scipy.sparse and its `spsolve`."""
-    sparse, linalg = _extra("scipy.sparse", purpose), _extra("scipy.sparse.linalg", purpose)
+def scipy_sparse(purpose: str, *, required: bool) -> tuple[Any, Any] | None:
+    """Return scipy.sparse and its `spsolve`, or None if scipy is missing and not required."""
+    try:
+        sparse, linalg = _extra("scipy.sparse", purpose), _extra("scipy.sparse.linalg", purpose)
+    except ImportError:
+        if required:
+            raise
+        return None
     return sparse, linalg.spsolve
 
 

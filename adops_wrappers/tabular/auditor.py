@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from adops_wrappers.arrays import BoolArray, FloatArray
+from adops_wrappers.arrays import FloatArray
 from adops_wrappers.tabular import solver
 from adops_wrappers.tabular.bonuses import FutureBonus, HistoryBonus
-from adops_wrappers.tabular.graph import Graph, IntArray
+from adops_wrappers.tabular.graph import Graph
 from adops_wrappers.tabular.ideal import (
     IdealValues,
     edge_transitions,
     expected_correction,
     ideal_values,
 )
-from adops_wrappers.tabular.mdp import FiniteMDP, on_edges
-from adops_wrappers.tabular.memory import with_bonus, with_shaper
+from adops_wrappers.tabular.mdp import FiniteMDP
+from adops_wrappers.tabular.memory import with_shaper
 from adops_wrappers.tabular.methods import ADOPS_FAMILY
-from adops_wrappers.tabular.report import AuditReport, Step
+from adops_wrappers.tabular.problem import Problem, build_problem
+from adops_wrappers.tabular.report import AuditReport, make_report
 from adops_wrappers.tabular.settings import AuditSettings, Shaping, parse_settings
 from adops_wrappers.tabular.verdict import compare
 
@@ -92,137 +93,92 @@ def audit(
     if callable(shaping) and not isinstance(shaping, type):
         own_table = _own_table(mdp, bonus, shaping)
     options = parse_settings(shaping, mdp.gamma, horizon, settings)
-    problem = _problem(mdp, bonus, options, horizon)
-    return _report(mdp, problem, options, horizon, own_table)
-
-
-class _Problem(NamedTuple):
-    """A graph whose nodes and edges know what they are in the MDP."""
-
-    graph: Graph
-    state: IntArray
-    """The MDP's state of each node."""
-    next_state: IntArray
-    """The MDP's next state of each edge, also where the episode ends."""
-    bonus: FloatArray
-    """F of each edge."""
-    table: FloatArray | None
-    """F as a table, where a node is no more than a state, or a state and a time."""
-
-
-def _problem(
-    mdp: FiniteMDP,
-    bonus: npt.ArrayLike | HistoryBonus,
-    options: AuditSettings,
-    horizon: int | None,
-) -> _Problem:
-    scale = options.method.bonus_scale
-    table = bonus if isinstance(bonus, HistoryBonus) else mdp.table("bonus", bonus)
-    graph = mdp.graph
-    if horizon is None and not isinstance(table, HistoryBonus):
-        per_edge = scale * on_edges(table, graph.source, graph.action, graph.target)
-        states = np.arange(mdp.num_states)
-        return _Problem(graph, states, graph.target, per_edge, scale * table)
-    unfolded = with_bonus(mdp, table, horizon, options.max_nodes)
-    return _Problem(
-        unfolded.graph,
-        unfolded.node,
-        graph.target[unfolded.edge],
-        scale * unfolded.output,
-        None if isinstance(table, HistoryBonus) else scale * table,
+    method = options.method
+    problem = build_problem(
+        mdp, bonus, horizon, bonus_scale=method.bonus_scale, max_nodes=options.max_nodes
+    )
+    values = _values(mdp, problem, options)
+    before = values.optimal
+    if method.remembers and not _never_settles(method.name, problem.graph):
+        rows = edge_transitions(problem.graph, problem.bonus, values, options.sampled_advantage)
+        unfolded = with_shaper(problem.graph, rows, method.make_shaper, options.max_nodes)
+        problem, before, shaped = (
+            problem.unfolded(unfolded),
+            before[unfolded.node],
+            unfolded.output,
+        )
+    elif own_table is not None:
+        shaped = problem.on_edges(own_table)
+    else:
+        shaped = _shape(mdp, problem, values, options)
+    graph = problem.graph
+    # γ_I may differ from γ only with a horizon, where the time of each node is known.
+    weight = options.int_coef * (options.gamma_int / mdp.gamma) ** graph.time[graph.source]
+    _, q = solver.maximise(graph, options.ext_coef * graph.reward + weight * shaped, mdp.gamma)
+    after = solver.optimal_actions(q, options.tie_tolerance)
+    verdict = compare(graph, mdp.gamma, before, after, any_start=mdp.start is None)
+    return make_report(
+        mdp,
+        verdict,
+        problem.state,
+        (before, after),
+        steps=[problem.step(edge, problem.bonus[edge], shaped[edge]) for edge in verdict.path],
+        shaped_bonus=problem.shaped_table(mdp, shaped, horizon),
+        method=method.name,
+        horizon=horizon,
     )
 
 
-def _report(
-    mdp: FiniteMDP,
-    problem: _Problem,
-    options: AuditSettings,
-    horizon: int | None,
-    own_table: FloatArray | None,
-) -> AuditReport:
-    gamma, method = mdp.gamma, options.method
-    value_int = None if method.consults_critic else np.zeros(problem.graph.num_nodes)
+def _values(mdp: FiniteMDP, problem: Problem, options: AuditSettings) -> IdealValues:
+    value_int = None if options.method.consults_critic else np.zeros(problem.graph.num_nodes)
     if options.value_int is not None:
-        value_int = _state_values(mdp, options.value_int)[problem.state]
-    values = ideal_values(
+        given = _state_values(mdp, "value_int", options.value_int)
+        value_int = np.where(mdp.terminal, 0.0, given)[problem.state]
+    return ideal_values(
         problem.graph,
         problem.bonus,
-        gamma,
+        mdp.gamma,
         gamma_int=options.gamma_int,
         form=options.form,
         tie_tolerance=options.tie_tolerance,
         value_int=value_int,
     )
-    before = values.optimal
-    if method.remembers and not _never_settles(method.name, problem.graph):
-        rows = edge_transitions(problem.graph, problem.bonus, values, options.sampled_advantage)
-        unfolded = with_shaper(problem.graph, rows, method.make_shaper, options.max_nodes)
-        problem = _Problem(
-            unfolded.graph,
-            problem.state[unfolded.node],
-            problem.next_state[unfolded.edge],
-            problem.bonus[unfolded.edge],
-            None,
-        )
-        before, shaped = before[unfolded.node], unfolded.output
-    elif own_table is not None:
-        shaped = _own_edges(problem, own_table)
-    else:
-        shaped = _shape(mdp, problem, values, options)
-    graph = problem.graph
-    # γ_I may differ from γ only with a horizon, where the time of each node is known.
-    weight = options.int_coef * (options.gamma_int / gamma) ** graph.time[graph.source]
-    _, q = solver.maximise(graph, options.ext_coef * graph.reward + weight * shaped, gamma)
-    after = solver.optimal_actions(q, options.tie_tolerance)
-    verdict = compare(graph, gamma, before, after, any_start=mdp.start is None)
-    gained, lost, optimal_before, optimal_after = (
-        _per_state(mdp, problem.state, table)
-        for table in (verdict.gained, verdict.lost, before, after)
-    )
-    return AuditReport(
-        preserved=verdict.preserved,
-        changed_states=np.flatnonzero((gained | lost).any(axis=1)),
-        gained=gained,
-        lost=lost,
-        regret=verdict.regret,
-        counterexample=tuple(_step(problem, shaped, edge) for edge in verdict.path) or None,
-        shaped_bonus=None
-        if problem.table is None
-        else _shaped_bonus(mdp, problem, shaped, horizon),
-        method=method.name,
-        nodes=int(np.count_nonzero(graph.decides)),
-        horizon=horizon,
-        optimal_before=optimal_before,
-        optimal_after=optimal_after,
-        mdp=mdp,
-    )
 
 
 def _shape(
-    mdp: FiniteMDP, problem: _Problem, values: IdealValues, options: AuditSettings
+    mdp: FiniteMDP, problem: Problem, values: IdealValues, options: AuditSettings
 ) -> FloatArray:
     """Return F′ per edge for a method without memory."""
     graph, bonus = problem.graph, problem.bonus
     make_shaper = options.method.make_shaper
-    if (
-        options.method.name in ADOPS_FAMILY
-        and options.form == "expected"
-        and not options.sampled_advantage
-    ):
+    expected = options.form == "expected" and not options.sampled_advantage
+    if options.method.name in ADOPS_FAMILY and expected:
         shaper = make_shaper(graph.num_nodes * graph.num_actions)
         return bonus + expected_correction(graph, bonus, values, shaper)
     rows = edge_transitions(graph, bonus, values, options.sampled_advantage)
     if options.potential is not None:
-        time = graph.time[graph.source]
-        potential = options.potential
-        if not callable(potential):
-            table = _state_values(mdp, potential, "potential")
-            potential = lambda states, times: table[states]  # noqa: E731
-        rows = rows._replace(
-            potential=np.asarray(potential(problem.state[graph.source], time), np.float64),
-            next_potential=np.asarray(potential(problem.next_state, time + 1), np.float64),
-        )
+        now, later = _potentials(mdp, problem, options.potential)
+        rows = rows._replace(potential=now, next_potential=later)
     return make_shaper(len(bonus)).step(rows)
+
+
+def _potentials(mdp: FiniteMDP, problem: Problem, potential: Any) -> tuple[FloatArray, FloatArray]:
+    """Return Φ(s, t) and Φ(s′, t + 1) per edge; without a horizon the time stays 0."""
+    graph = problem.graph
+    state = problem.state[graph.source]
+    if not callable(potential):
+        table = _state_values(mdp, "potential", potential)
+        return table[state], table[problem.next_state]
+    time = graph.time[graph.source]
+    now = np.asarray(potential(state, time), np.float64)
+    later = np.asarray(potential(problem.next_state, time + (graph.layers is not None)), np.float64)
+    for values in (now, later):
+        if values.shape != state.shape or not np.isfinite(values).all():
+            raise ValueError(
+                f"potential(states, times) must return one finite value for each of {len(state)} "
+                f"states, got shape {values.shape}."
+            )
+    return now, later
 
 
 def _never_settles(name: str, graph: Graph) -> bool:
@@ -241,56 +197,11 @@ def _own_table(
     return mdp.table("The shaped bonus of your function", shaping(mdp, mdp.table("bonus", bonus)))
 
 
-def _own_edges(problem: _Problem, table: FloatArray) -> FloatArray:
-    graph = problem.graph
-    return on_edges(table, problem.state[graph.source], graph.action, problem.next_state)
-
-
-def _state_values(mdp: FiniteMDP, values: Any, name: str = "value_int") -> FloatArray:
+def _state_values(mdp: FiniteMDP, name: str, values: Any) -> FloatArray:
     array = np.asarray(values, dtype=np.float64)
     if array.shape != (mdp.num_states,) or not np.isfinite(array).all():
         raise ValueError(
             f"{name} must hold one finite value per state, shape ({mdp.num_states},), got shape "
             f"{array.shape}."
         )
-    return np.where(mdp.terminal, 0.0, array) if name == "value_int" else array
-
-
-def _per_state(mdp: FiniteMDP, state: IntArray, table: BoolArray) -> BoolArray:
-    """Return which (state, action) is True in some node."""
-    pairs = (state[:, None] * mdp.num_actions + np.arange(mdp.num_actions))[table]
-    flat = np.zeros(mdp.num_states * mdp.num_actions, dtype=np.bool_)
-    flat[pairs] = True
-    return flat.reshape(mdp.num_states, mdp.num_actions)
-
-
-def _step(problem: _Problem, shaped: FloatArray, edge: int) -> Step:
-    graph = problem.graph
-    return Step(
-        state=int(problem.state[graph.source[edge]]),
-        action=int(graph.action[edge]),
-        next_state=int(problem.next_state[edge]),
-        reward=float(graph.reward[edge]),
-        bonus=float(problem.bonus[edge]),
-        shaped=float(shaped[edge]),
-    )
-
-
-def _shaped_bonus(
-    mdp: FiniteMDP, problem: _Problem, shaped: FloatArray, horizon: int | None
-) -> FloatArray:
-    graph, bonus = problem.graph, problem.table
-    assert bonus is not None
-    if horizon is not None:
-        table = np.full((horizon, mdp.num_states, mdp.num_actions), np.nan)
-        table[graph.time, problem.state] = graph.expected(shaped)
-        return table
-    # F stays what it was where nothing happens: in terminal states, on impossible transitions.
-    short = np.array(bonus, dtype=np.float64)
-    if bonus.ndim == 2:
-        short[graph.source, graph.action] = shaped
-        if np.array_equal(short[graph.source, graph.action], shaped):
-            return short
-    table = np.array(np.broadcast_to(bonus.reshape(*bonus.shape[:2], -1), mdp.transition.shape))
-    table[graph.source, graph.action, graph.target] = shaped
-    return table
+    return array

@@ -153,7 +153,13 @@ def _observation_key(env: Any, obs: Any) -> Hashable:
 
 
 def _enumerate(env: Any, gamma: float, key: StateKey, max_states: int) -> FiniteMDP:
-    env = deepcopy(env)
+    try:
+        env = deepcopy(env)
+    except Exception as error:
+        raise ValueError(
+            f"The env cannot be enumerated, because copy.deepcopy of it fails: {error}. Pass "
+            "arrays to FiniteMDP, or give the env a method to_mdp(gamma)."
+        ) from error
     obs, _ = env.reset(seed=0)
     index: dict[tuple[Hashable, bool], int] = {(key(env, obs), False): 0}
     waiting = [(0, env)]

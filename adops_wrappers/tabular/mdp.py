@@ -11,10 +11,8 @@ import numpy.typing as npt
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, FloatArray
-from adops_wrappers.tabular import solver
+from adops_wrappers.tabular import _arrays, solver
 from adops_wrappers.tabular.graph import Graph, IntArray
-
-_SUM_TOLERANCE = 1e-8
 
 
 class Solution(NamedTuple):
@@ -76,7 +74,7 @@ class FiniteMDP:
         action_names: Sequence[str] | None = None,
         grid: GridView | None = None,
     ) -> None:
-        self.transition = _floats("transition", transition)
+        self.transition = _arrays.floats("transition", transition)
         if self.transition.ndim != 3 or self.transition.shape[0] != self.transition.shape[2]:
             raise ValueError(
                 "transition must have shape (S, A, S), the probability of each next state, got "
@@ -86,16 +84,23 @@ class FiniteMDP:
         if 0 in self.transition.shape:
             raise ValueError("An MDP needs at least one state and one action, got none.")
         self.gamma = _checks.discount("gamma", gamma)
-        self.terminal = self._terminal_mask(terminal)
-        self._check_probabilities()
+        self.terminal = _arrays.terminal_mask(terminal, self.num_states)
+        _arrays.check_transition(self.transition, self.terminal)
         self.reward = self.table("reward", reward)
-        self.start = None if start is None else self._start_distribution(start)
+        self.start = None if start is None else _arrays.start_distribution(start, self.num_states)
         if action_names is not None and len(action_names) != self.num_actions:
             raise ValueError(
                 f"action_names must hold {self.num_actions} names, got {len(action_names)}."
             )
         self.action_names = tuple(action_names or map(str, range(self.num_actions)))
         self.grid = grid
+
+    @staticmethod
+    def from_env(env: Any, gamma: float, **options: Any) -> FiniteMDP:
+        """Return the MDP behind an env; see `adops_wrappers.tabular.mdp_from_env`."""
+        from adops_wrappers.tabular.importers import mdp_from_env
+
+        return mdp_from_env(env, gamma, **options)
 
     def __repr__(self) -> str:
         return (
@@ -124,7 +129,7 @@ class FiniteMDP:
 
     def table(self, name: str, values: npt.ArrayLike) -> FloatArray:
         """Return `values` as a checked float table of shape (S, A) or (S, A, S)."""
-        array = _floats(name, values)
+        array = _arrays.floats(name, values)
         short = (self.num_states, self.num_actions)
         if array.shape not in (short, (*short, self.num_states)):
             raise ValueError(
@@ -186,8 +191,11 @@ class FiniteMDP:
             if not ((array >= 0) & (array < self.num_actions)).all():
                 raise ValueError(f"policy names actions outside 0 … {self.num_actions - 1}.")
             return np.asarray(np.eye(self.num_actions)[array], dtype=np.float64)
-        table = _floats("policy", array)
-        if table.shape != (self.num_states, self.num_actions) or not _distributions(table).all():
+        table = _arrays.floats("policy", array)
+        if (
+            table.shape != (self.num_states, self.num_actions)
+            or not _arrays.distributions(table).all()
+        ):
             raise ValueError(
                 f"policy must hold probabilities of shape {(self.num_states, self.num_actions)} "
                 f"that sum to 1 in every state, or {self.num_states} whole numbers; got shape "
@@ -197,13 +205,7 @@ class FiniteMDP:
 
     def state_index(self, state: Any) -> int:
         """Return `state` as an index, or raise if there is no such state."""
-        try:
-            index = int(state)
-        except (TypeError, ValueError):
-            index = -1
-        if index != state or not 0 <= index < self.num_states:
-            raise ValueError(f"Unknown state {state!r}: the states are 0 … {self.num_states - 1}.")
-        return index
+        return _arrays.state_index(state, self.num_states)
 
     def require_finite_values(self, horizon: int | None) -> None:
         """Raise if values without a horizon may be infinite, or if the horizon is no length."""
@@ -228,67 +230,8 @@ class FiniteMDP:
                 return np.flatnonzero(inside)
             inside = smaller
 
-    def _terminal_mask(self, terminal: npt.ArrayLike | None) -> BoolArray:
-        mask = np.zeros(self.num_states, dtype=np.bool_)
-        if terminal is None:
-            return mask
-        given = np.asarray(terminal)
-        if given.dtype == np.bool_:
-            if given.shape != mask.shape:
-                raise ValueError(
-                    f"terminal must be a mask of shape {mask.shape} or a list of states, got a "
-                    f"mask of shape {given.shape}."
-                )
-            return np.array(given, dtype=np.bool_)
-        for state in given.reshape(-1).tolist():
-            mask[self.state_index(state)] = True
-        return mask
-
-    def _start_distribution(self, start: npt.ArrayLike) -> FloatArray:
-        given = np.asarray(start)
-        if given.ndim == 0:
-            mask = np.zeros(self.num_states)
-            mask[self.state_index(given.item())] = 1.0
-            return mask
-        array = _floats("start", given)
-        if array.shape != (self.num_states,) or not _distributions(array):
-            raise ValueError(
-                f"start must be a state or a distribution of shape ({self.num_states},) that "
-                f"sums to 1, got shape {array.shape} and sum {array.sum():.9g}."
-            )
-        return array
-
-    def _check_probabilities(self) -> None:
-        wrong = ~_distributions(self.transition) & ~self.terminal[:, None]
-        if wrong.any():
-            state, action = (int(i) for i in np.argwhere(wrong)[0])
-            row = self.transition[state, action]
-            raise ValueError(
-                f"transition[{state}, {action}] is no probability distribution: it sums to "
-                f"{row.sum():.9g} and its least entry is {row.min():.9g}. The entries of every "
-                "state and action must be at least 0 and sum to 1; only terminal states may "
-                "have other rows."
-            )
-
 
 def on_edges(table: FloatArray, source: IntArray, action: IntArray, target: IntArray) -> FloatArray:
     """Return the entries of an (S, A) or (S, A, S) table for each transition."""
     edges: FloatArray = table[source, action] if table.ndim == 2 else table[source, action, target]
     return edges
-
-
-def _floats(name: str, values: npt.ArrayLike) -> FloatArray:
-    try:
-        array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be an array of numbers: {error}.") from error
-    if not np.isfinite(array).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(f"{name} must be finite, but {name}{list(where)} is {array[where]}.")
-    return array
-
-
-def _distributions(array: FloatArray) -> BoolArray:
-    sums_to_one = np.abs(array.sum(axis=-1) - 1.0) <= _SUM_TOLERANCE
-    ok: BoolArray = sums_to_one & (array >= 0.0).all(axis=-1)
-    return ok

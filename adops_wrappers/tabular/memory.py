@@ -101,11 +101,6 @@ class _Packer:
             for key, value in state.items()
             if isinstance(value, np.ndarray)
         }
-        if "ring" in rows_first:
-            # Only position in the ring and "it is full" matter: so the memory can recur.
-            delay = rows_first["ring"].shape[1]
-            elapsed = rows_first["elapsed"]
-            rows_first["elapsed"] = np.where(elapsed >= 2 * delay, elapsed - delay, elapsed)
         self.shapes = {key: value.shape[1:] for key, value in rows_first.items()}
         columns = [value.reshape(rows, -1) for value in rows_first.values()]
         return np.concatenate([np.zeros((rows, 0)), *columns], axis=1)
@@ -114,7 +109,9 @@ class _Packer:
         state, first = {}, 0
         for key, shape in self.shapes.items():
             width = int(np.prod(shape, dtype=np.int64))
-            state[key] = _rows_first(key, matrix[:, first : first + width].reshape(-1, *shape))
+            state[key] = _rows_first(
+                key, matrix[:, first : first + width].reshape(len(matrix), *shape)
+            )
             first += width
         return state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,8 +11,9 @@ import numpy as np
 from adops_wrappers.arrays import BoolArray, FloatArray
 from adops_wrappers.tabular.graph import IntArray
 from adops_wrappers.tabular.mdp import FiniteMDP
+from adops_wrappers.tabular.verdict import Verdict
 
-_SHOWN_STATES = 12
+_SHOWN_STATES = 6
 
 
 class Step(NamedTuple):
@@ -114,6 +116,57 @@ class AuditReport:
             f"{step.state} --{self.mdp.action_names[step.action]}--> {step.next_state}   "
             f"R={step.reward:g}  F={step.bonus:g}  F'={step.shaped:.6g}"
         )
+
+
+def make_report(
+    mdp: FiniteMDP,
+    verdict: Verdict,
+    state: IntArray,
+    optimal: tuple[BoolArray, BoolArray],
+    *,
+    steps: Sequence[Step],
+    shaped_bonus: FloatArray | None,
+    method: str,
+    horizon: int | None,
+) -> AuditReport:
+    """Gather a verdict on nodes into a report on states.
+
+    Args:
+        mdp: The task.
+        verdict: The comparison, node by node.
+        state: The MDP's state of each node.
+        optimal: The optimal actions of each node before and after shaping.
+        steps: The counterexample.
+        shaped_bonus: F′ as a table, where it is one.
+        method: The method's name.
+        horizon: The horizon, if there was one.
+    """
+    gained, lost, before, after = (
+        _per_state(mdp, state, table) for table in (verdict.gained, verdict.lost, *optimal)
+    )
+    return AuditReport(
+        preserved=verdict.preserved,
+        changed_states=np.flatnonzero((gained | lost).any(axis=1)),
+        gained=gained,
+        lost=lost,
+        regret=verdict.regret,
+        counterexample=tuple(steps) or None,
+        shaped_bonus=shaped_bonus,
+        method=method,
+        nodes=verdict.compared,
+        horizon=horizon,
+        optimal_before=before,
+        optimal_after=after,
+        mdp=mdp,
+    )
+
+
+def _per_state(mdp: FiniteMDP, state: IntArray, table: BoolArray) -> BoolArray:
+    """Return which (state, action) is True in some node."""
+    pairs = (state[:, None] * mdp.num_actions + np.arange(mdp.num_actions))[table]
+    flat = np.zeros(mdp.num_states * mdp.num_actions, dtype=np.bool_)
+    flat[pairs] = True
+    return flat.reshape(mdp.num_states, mdp.num_actions)
 
 
 def _horizon_text(horizon: int | None) -> str:

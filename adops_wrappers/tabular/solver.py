@@ -7,14 +7,16 @@ from collections.abc import Callable
 import numpy as np
 
 from adops_wrappers.arrays import BoolArray, FloatArray
+from adops_wrappers.tabular._extras import scipy_sparse
 from adops_wrappers.tabular.graph import Graph
 
 TIE_TOLERANCE = 1e-9
 """Actions whose values differ by less are tied. Float noise stays well below, ADOPS' ε above."""
 
-_DENSE_NODES = 1500
 _WARM_START_SWEEPS = 50
 _SMALL = 64
+_MAX_DENSE_NODES = 3000
+_SPARSE_DENSITY = 0.05
 _MAX_IMPROVEMENTS = 1000
 
 
@@ -72,18 +74,14 @@ def best_values(graph: Graph, gamma: float) -> tuple[FloatArray, FloatArray]:
 def evaluate(
     graph: Graph, reward: FloatArray, policy: FloatArray, gamma: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (v, q) of a policy given as probabilities of shape (N, A)."""
-    if graph.layers is not None:
-        return _backward(graph, reward, gamma, lambda q, nodes: (policy[nodes] * q).sum(axis=1))
+    """Return (v, q) of a policy, probabilities of shape (N, A), on a graph without layers."""
     v = _policy_values(graph, reward, policy, gamma)
     return v, action_values(graph, reward, v, gamma)
 
 
 def occupancy(graph: Graph, policy: FloatArray, gamma: float) -> FloatArray:
     """Return d(s) = Σ_t γ^t·P(s_t = s) from the start distribution, over nodes that decide."""
-    flow = _flow(graph, policy, gamma)
-    occupied: FloatArray = _solve(np.eye(graph.num_nodes) - flow.T, graph.start)
-    return occupied
+    return _solve_flow(graph, policy, gamma, graph.start, transposed=True)
 
 
 def optimal_actions(q: FloatArray, tie_tolerance: float) -> BoolArray:
@@ -135,35 +133,30 @@ def _backward(
     return v, q
 
 
-def _flow(graph: Graph, policy: FloatArray, gamma: float) -> FloatArray:
-    weights = gamma * graph.probability * policy[graph.source, graph.action]
-    onward = ~graph.ended
-    size = graph.num_nodes
-    place = graph.source[onward] * size + graph.target[onward]
-    flow: FloatArray = np.bincount(place, weights[onward], minlength=size**2).astype(np.float64)
-    return flow.reshape(size, size)
-
-
 def _policy_values(
     graph: Graph, reward: FloatArray, policy: FloatArray, gamma: float
 ) -> FloatArray:
     gained = (policy * graph.expected(reward)).sum(axis=1)
-    if graph.num_nodes <= _DENSE_NODES:
-        return _solve(np.eye(graph.num_nodes) - _flow(graph, policy, gamma), gained)
-    return _solve_sparse(graph, policy, gamma, gained)
+    return _solve_flow(graph, policy, gamma, gained)
 
 
-def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
-    return np.asarray(np.linalg.solve(matrix, right), dtype=np.float64)
-
-
-def _solve_sparse(graph: Graph, policy: FloatArray, gamma: float, gained: FloatArray) -> FloatArray:
-    from adops_wrappers.tabular._extras import scipy_sparse
-
-    sparse, spsolve = scipy_sparse(f"a problem of {graph.num_nodes} nodes")
+def _solve_flow(
+    graph: Graph, policy: FloatArray, gamma: float, right: FloatArray, transposed: bool = False
+) -> FloatArray:
+    """Solve (I − γ·P_π)·x = right, or with the transposed matrix."""
     weights = gamma * graph.probability * policy[graph.source, graph.action]
     used = ~graph.ended & (weights > 0.0)
-    size = (graph.num_nodes, graph.num_nodes)
-    flow = sparse.csc_matrix((weights[used], (graph.source[used], graph.target[used])), shape=size)
-    solution: FloatArray = spsolve(sparse.identity(graph.num_nodes, format="csc") - flow, gained)
-    return solution
+    row, column = graph.source[used], graph.target[used]
+    if transposed:
+        row, column = column, row
+    size = graph.num_nodes
+    few_edges = np.count_nonzero(used) < _SPARSE_DENSITY * size**2
+    if size > _SMALL and few_edges:
+        scipy = scipy_sparse(f"a problem of {size} nodes", required=size > _MAX_DENSE_NODES)
+        if scipy is not None:
+            sparse, spsolve = scipy
+            flow = sparse.csc_matrix((weights[used], (row, column)), shape=(size, size))
+            return np.asarray(spsolve(sparse.identity(size, format="csc") - flow, right))
+    matrix = np.eye(size).reshape(-1)
+    matrix -= np.bincount(row * size + column, weights[used], minlength=size**2)
+    return np.asarray(np.linalg.solve(matrix.reshape(size, size), right), dtype=np.float64)

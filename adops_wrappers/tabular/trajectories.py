@@ -15,19 +15,18 @@ from adops_wrappers.arrays import BoolArray, FloatArray
 from adops_wrappers.shaping import Transition
 from adops_wrappers.tabular import solver
 from adops_wrappers.tabular.bonuses import FutureBonus
-from adops_wrappers.tabular.graph import Graph, IntArray, Product, product
+from adops_wrappers.tabular.graph import IntArray, Product, product
 from adops_wrappers.tabular.mdp import FiniteMDP
-from adops_wrappers.tabular.report import AuditReport, Step
-from adops_wrappers.tabular.settings import AuditSettings, Shaping, parse_settings
+from adops_wrappers.tabular.problem import Problem
+from adops_wrappers.tabular.report import AuditReport, make_report
+from adops_wrappers.tabular.settings import Shaping, parse_settings
 from adops_wrappers.tabular.verdict import compare
 
 
 class _Tree(NamedTuple):
     """All histories; every node has one way to it, and every ended edge is a trajectory."""
 
-    graph: Graph
-    state: IntArray
-    next_state: IntArray
+    problem: Problem
     edges: IntArray
     """The edges of each trajectory in time order, shape (n, T), −1 past its end."""
 
@@ -55,28 +54,42 @@ def audit_future(
     tree = _tree(mdp, horizon, options.max_nodes)
     taken = tree.edges >= 0
     intrinsic = options.method.bonus_scale * _bonus(tree, taken, bonus)
-    q_ext = solver.best_values(tree.graph, mdp.gamma)[1]
+    q_ext = solver.best_values(tree.problem.graph, mdp.gamma)[1]
     before = solver.optimal_actions(q_ext, options.tie_tolerance)
     rows = _transitions(tree, taken, intrinsic, q_ext, before, mdp.gamma)
     if options.sampled_advantage:
         rows = rows._replace(advantage_ext=None)
     shaped = options.method.make_shaper(len(tree.edges)).rollout(rows).T
-    reward = np.where(taken, tree.graph.reward[tree.edges], 0.0)
+    reward = np.where(taken, tree.problem.graph.reward[tree.edges], 0.0)
     total = np.where(taken, options.ext_coef * reward + options.int_coef * shaped, 0.0)
     after = solver.optimal_actions(_tree_q(tree, total, mdp.gamma), options.tie_tolerance)
-    verdict = compare(tree.graph, mdp.gamma, before, after, any_start=mdp.start is None)
-    return _report(mdp, tree, options, horizon, verdict, (before, after), (intrinsic, shaped))
+    verdict = compare(tree.problem.graph, mdp.gamma, before, after, any_start=mdp.start is None)
+    steps = []
+    if len(verdict.path):
+        # F of a step depends on the future: show one trajectory that begins with this path.
+        row = int(np.argmax((tree.edges[:, : len(verdict.path)] == verdict.path).all(axis=1)))
+        steps = [
+            tree.problem.step(edge, intrinsic[row, t], shaped[row, t])
+            for t, edge in enumerate(verdict.path.tolist())
+        ]
+    return make_report(
+        mdp,
+        verdict,
+        tree.problem.state,
+        (before, after),
+        steps=steps,
+        shaped_bonus=None,
+        method=options.method.name,
+        horizon=horizon,
+    )
 
 
 def _tree(mdp: FiniteMDP, horizon: int, max_nodes: int) -> _Tree:
-    counter = iter(range(2**62))
-
     def number_histories(
         memory: FloatArray, edges: IntArray, ended: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
         # A number of its own for every history keeps any two of them from being merged.
-        numbers = np.array([[next(counter)] for _ in edges], dtype=np.float64)
-        return np.zeros(len(edges)), numbers.reshape(-1, 1)
+        return np.zeros(len(edges)), np.arange(len(edges), dtype=np.float64)[:, None]
 
     unfolded: Product = product(
         mdp.graph,
@@ -96,14 +109,15 @@ def _tree(mdp: FiniteMDP, horizon: int, max_nodes: int) -> _Tree:
         alive = np.flatnonzero(edge >= 0)
         paths[alive, graph.time[graph.source[edge[alive]]]] = edge[alive]
         edge[alive] = arrived_by[graph.source[edge[alive]]]
-    return _Tree(graph, unfolded.node, mdp.graph.target[unfolded.edge], paths)
+    next_state = mdp.graph.target[unfolded.edge]
+    return _Tree(Problem(graph, unfolded.node, next_state, unfolded.output, None), paths)
 
 
 def _bonus(tree: _Tree, taken: BoolArray, bonus: FutureBonus) -> FloatArray:
-    graph = tree.graph
+    graph = tree.problem.graph
     states = np.zeros((len(taken), taken.shape[1] + 1), dtype=np.int64)
-    states[:, 0] = tree.state[graph.source[tree.edges[:, 0]]]
-    states[:, 1:] = np.where(taken, tree.next_state[tree.edges], 0)
+    states[:, 0] = tree.problem.state[graph.source[tree.edges[:, 0]]]
+    states[:, 1:] = np.where(taken, tree.problem.next_state[tree.edges], 0)
     actions = np.where(taken, graph.action[tree.edges], 0)
     answer = np.asarray(bonus.function(states, actions, taken.copy()), dtype=np.float64)
     if answer.shape != taken.shape or not np.isfinite(answer[taken]).all():
@@ -122,7 +136,7 @@ def _transitions(
     optimal: BoolArray,
     gamma: float,
 ) -> Transition:
-    graph, edges = tree.graph, tree.edges
+    graph, edges = tree.problem.graph, tree.edges
     source, action = graph.source[edges], graph.action[edges]
     value_ext = q_ext.max(axis=1)
     value_int = _dominating_w(tree, taken, intrinsic, optimal, gamma)
@@ -149,7 +163,7 @@ def _dominating_w(
 
     F is not known when the action is taken, so W allows for the largest that can still come.
     """
-    graph = tree.graph
+    graph = tree.problem.graph
     largest = np.full(len(graph.source), -np.inf)
     np.maximum.at(largest, tree.edges[taken], intrinsic[taken])
     return solver.best_trajectory_values(graph, largest, gamma, optimal)
@@ -157,7 +171,7 @@ def _dominating_w(
 
 def _tree_q(tree: _Tree, total: FloatArray, gamma: float) -> FloatArray:
     """Return for every history the best expected return from its own time on, per action."""
-    graph = tree.graph
+    graph = tree.problem.graph
     q = np.zeros((graph.num_nodes, graph.num_actions))
     assert graph.layers is not None
     leaf = tree.edges[np.arange(len(tree.edges)), (tree.edges >= 0).sum(axis=1) - 1]
@@ -169,52 +183,3 @@ def _tree_q(tree: _Tree, total: FloatArray, gamma: float) -> FloatArray:
         # Everything is already discounted to time t and paid at the leaf.
         q[nodes] = solver.maximise(graph, at_leaf, 1.0)[1][nodes]
     return q
-
-
-def _report(
-    mdp: FiniteMDP,
-    tree: _Tree,
-    options: AuditSettings,
-    horizon: int,
-    verdict: Any,
-    optimal: tuple[BoolArray, BoolArray],
-    streams: tuple[FloatArray, FloatArray],
-) -> AuditReport:
-    def per_state(table: BoolArray) -> BoolArray:
-        result = np.zeros((mdp.num_states, mdp.num_actions), dtype=np.bool_)
-        np.logical_or.at(result, tree.state, table)
-        return result
-
-    steps: list[Step] = []
-    if len(verdict.path):
-        # F of a step depends on the future: show one trajectory that begins with this path.
-        begins = (tree.edges[:, : len(verdict.path)] == verdict.path).all(axis=1)
-        row = int(np.argmax(begins))
-        graph = tree.graph
-        for t, edge in enumerate(verdict.path.tolist()):
-            steps.append(
-                Step(
-                    state=int(tree.state[graph.source[edge]]),
-                    action=int(graph.action[edge]),
-                    next_state=int(tree.next_state[edge]),
-                    reward=float(graph.reward[edge]),
-                    bonus=float(streams[0][row, t]),
-                    shaped=float(streams[1][row, t]),
-                )
-            )
-    gained, lost = per_state(verdict.gained), per_state(verdict.lost)
-    return AuditReport(
-        preserved=verdict.preserved,
-        changed_states=np.flatnonzero((gained | lost).any(axis=1)),
-        gained=gained,
-        lost=lost,
-        regret=verdict.regret,
-        counterexample=tuple(steps) or None,
-        shaped_bonus=None,
-        method=options.method.name,
-        nodes=tree.graph.num_nodes,
-        horizon=horizon,
-        optimal_before=per_state(optimal[0]),
-        optimal_after=per_state(optimal[1]),
-        mdp=mdp,
-    )

@@ -18,6 +18,8 @@ class Verdict(NamedTuple):
     """Actions that only the shaped task calls optimal, shape (N, A)."""
     lost: BoolArray
     """Actions that only the original task calls optimal, shape (N, A)."""
+    compared: int
+    """The number of nodes that counted."""
     regret: float
     path: IntArray
     """The edges of a shortest trajectory whose last action was gained, or else lost."""
@@ -48,11 +50,12 @@ def compare(
     counts = graph.decides if any_start and graph.layers is None else graph.reachable()
     counts = (counts & graph.decides)[:, None]
     gained, lost = after & ~before & counts, before & ~after & counts
+    compared = int(np.count_nonzero(counts))
     changed = (gained | lost).any(axis=1)
     if not changed.any():
-        return Verdict(gained, lost, 0.0, np.zeros(0, dtype=np.int64))
+        return Verdict(gained, lost, compared, 0.0, np.zeros(0, dtype=np.int64))
     regret = _regret(graph, gamma, after, any_start) if gained.any() else 0.0
-    return Verdict(gained, lost, regret, _shortest_path(graph, gained, lost, after))
+    return Verdict(gained, lost, compared, regret, _shortest_path(graph, gained, lost, after))
 
 
 def _regret(graph: Graph, gamma: float, after: BoolArray, any_start: bool) -> float:

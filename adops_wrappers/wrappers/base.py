@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,9 @@ class ShapingWrapper(RecordsSettings, AnyWrapper):
         gym.Wrapper.__init__(self, env)
         self.needs_intrinsic = needs_intrinsic
         self.add_to_reward = add_to_reward
+        self._unfinished_steps = 0
+        self._last_cut = 0
+        self._warned_cut = False
 
     @property
     def shaper(self) -> Shaper:
@@ -75,8 +79,22 @@ class ShapingWrapper(RecordsSettings, AnyWrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset the env and drop what the running episode owes."""
         obs, info = self.env.reset(seed=seed, options=options)
+        self._look_for_a_hidden_time_limit()
         self.core.reset(obs, None)
         return obs, info
+
+    def _look_for_a_hidden_time_limit(self) -> None:
+        cut, self._unfinished_steps = self._unfinished_steps, 0
+        if self.shaper.settles_debt and cut > 1 and cut == self._last_cut and not self._warned_cut:
+            self._warned_cut = True
+            warnings.warn(
+                f"Two episodes in a row were reset after exactly {cut} steps without having ended. "
+                f"If a TimeLimit stands outside this wrapper, {self.shaper.name} never sees the "
+                "end and never settles its debt: put the TimeLimit below. This is said once.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        self._last_cut = cut
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step the env and rewrite F into F′."""
@@ -87,6 +105,7 @@ class ShapingWrapper(RecordsSettings, AnyWrapper):
         except BaseException:
             self.core.forget_episodes()
             raise
+        self._unfinished_steps = 0 if terminated or truncated else self._unfinished_steps + 1
         return obs, reward, bool(terminated), bool(truncated), info
 
     def _shape(

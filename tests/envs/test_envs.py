@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import pickle
 import time
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -239,8 +240,17 @@ def test_speed():
     assert 200 * 64 / (time.process_time() - began) > 20_000
 
 
-def test_the_page_is_up_to_date(capsys):
-    from pathlib import Path
-
+def test_the_page_is_up_to_date(tmp_path):
     page = Path(__file__).parents[2] / "docs" / "gallery.md"
-    assert gallery.page() == page.read_text(encoding="utf-8")
+    written = tmp_path / "gallery.md"
+    assert gallery.main(["--out", str(written)]) == 0
+    assert written.read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
+
+
+def test_both_kinds_export_the_same_mdp():
+    env, envs = gym.make("adops/KeyDoor-v0"), gym.make_vec("adops/KeyDoor-v0", num_envs=3)
+    one, other = env.unwrapped, envs.unwrapped
+    assert np.array_equal(one.to_mdp(0.9).transition, other.to_mdp(0.9).transition)
+    assert np.array_equal(one.tempting_bonus(), other.tempting_bonus())
+    obs, _ = envs.reset(seed=0)
+    assert other.state_of(obs).tolist() == [0, 0, 0]

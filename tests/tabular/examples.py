@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from itertools import product
 
+import gymnasium as gym
 import numpy as np
 
 from adops_wrappers import FiniteMDP
+
+CLIFF = "CliffWalking-v1" if "CliffWalking-v1" in gym.registry else "CliffWalking-v0"
+TAXI = "Taxi-v4" if "Taxi-v4" in gym.registry else "Taxi-v3"
 
 
 def chain(gamma: float = 0.5, **kwargs) -> FiniteMDP:

@@ -317,6 +317,11 @@ def test_every_name_gives_a_report(method):
         ({"shaping": "pies", "zeta": 1.5}, ValueError, r"zeta must lie in \[0, 1\]"),
         ({"shaping": "pbrs"}, ValueError, "pbrs needs potential="),
         ({"shaping": "pbrs", "potential": [1.0]}, ValueError, "potential must hold one finite"),
+        (
+            {"shaping": "pbrs", "potential": lambda states, times: 1.0},
+            ValueError,
+            r"potential\(states, times\) must return one finite value",
+        ),
         ({"potential": [1.0, 2.0]}, ValueError, "the other methods take none"),
         ({"value_int": [1.0]}, ValueError, "value_int must hold one finite value per state"),
         ({"form": "mean"}, ValueError, "form must be one of"),

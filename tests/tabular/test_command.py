@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from adops_wrappers.tabular.__main__ import main
+from tests.tabular.examples import CLIFF, TAXI
 
 
 def run(capsys, *arguments):
@@ -17,10 +18,10 @@ def run(capsys, *arguments):
 
 
 def test_readable_report(capsys):
-    code, out, _ = run(capsys, "CliffWalking-v1", "--bonus", "noisy-tv", "--shaping", "adops")
+    code, out, _ = run(capsys, CLIFF, "--bonus", "noisy-tv", "--shaping", "adops")
     assert code == 0
     assert "adops: optimal policies PRESERVED" in out
-    code, out, _ = run(capsys, "CliffWalking-v1", "--shaping", "raw")
+    code, out, _ = run(capsys, CLIFF, "--shaping", "raw")
     assert "raw bonus: optimal policies CHANGED" in out
     assert "36 --up--> 24   R=-1  F=0  F'=0" in out
     # The best policy has −(1 − 0.99^13)/0.01, the worst newly optimal one −1 forever: −100.
@@ -46,12 +47,20 @@ def test_table_of_all_methods(capsys):
     assert json.loads(out)["methods"]["ADOPS"]["preserved"] is True
 
 
+def test_a_method_that_cannot_be_audited_says_why(capsys):
+    code, out, _ = run(capsys, "FrozenLake-v1", "--bonus", "random", "--all", "--horizon", "40")
+    lines = {line[:26].strip(): line[26:] for line in out.splitlines()[2:]}
+    assert code == 0
+    assert lines["ADOPS"].split()[0] == "kept"
+    assert "more than max_nodes=200000 nodes" in lines["PBIM, horizon 40"]
+
+
 def test_plot(capsys, tmp_path):
     matplotlib_image = pytest.importorskip("matplotlib.image")
     pictures = {}
     for shaping in ("raw", "adops"):
         path = tmp_path / f"{shaping}.png"
-        code, _, err = run(capsys, "CliffWalking-v1", "--shaping", shaping, "--plot", str(path))
+        code, _, err = run(capsys, CLIFF, "--shaping", shaping, "--plot", str(path))
         assert code == 0
         assert f"Wrote {path}" in err
         pictures[shaping] = matplotlib_image.imread(path)[..., :3]
@@ -68,13 +77,13 @@ def test_plot(capsys, tmp_path):
 def test_bonus_file(capsys, tmp_path):
     path = tmp_path / "bonus.npy"
     np.save(path, np.zeros((48, 4)))
-    code, out, _ = run(capsys, "CliffWalking-v1", "--bonus", str(path), "--shaping", "raw")
+    code, out, _ = run(capsys, CLIFF, "--bonus", str(path), "--shaping", "raw")
     assert code == 0
     assert "PRESERVED" in out
 
 
 def test_settings_reach_the_method(capsys):
-    small = ("CliffWalking-v1", "--shaping", "pies", "--zeta")
+    small = (CLIFF, "--shaping", "pies", "--zeta")
     assert "PRESERVED" in run(capsys, *small, "0.5")[1]
     assert "CHANGED" in run(capsys, *small, "1.0")[1]
     lake = ("FrozenLake-v1", "--bonus", "episodic-count", "--horizon", "3", "--shaping", "pbim")
@@ -89,13 +98,13 @@ def test_settings_reach_the_method(capsys):
         (["NoSuchEnv-v0"], "NoSuchEnv"),
         (["CartPole-v1", "--max-states", "50"], "more than max_states=50"),
         (["Pendulum-v1"], "Discrete action space"),
-        (["CliffWalking-v1", "--bonus", "nois"], "There is no bonus 'nois'"),
-        (["CliffWalking-v1", "--bonus", "gone.npy"], "There is no file 'gone.npy'"),
-        (["CliffWalking-v1", "--tv-state", "99"], "Unknown state 99"),
-        (["CliffWalking-v1", "--shaping", "adop"], "Did you mean 'adops'"),
-        (["CliffWalking-v1", "--gamma", "1.0"], "gamma=1 needs every policy"),
-        (["CliffWalking-v1", "--shaping", "pbim", "--max-nodes", "500"], "Give a horizon"),
-        (["Taxi-v4", "--plot", "taxi.png"], "Only grid worlds can be drawn"),
+        ([CLIFF, "--bonus", "nois"], "There is no bonus 'nois'"),
+        ([CLIFF, "--bonus", "gone.npy"], "There is no file 'gone.npy'"),
+        ([CLIFF, "--tv-state", "99"], "Unknown state 99"),
+        ([CLIFF, "--shaping", "adop"], "Did you mean 'adops'"),
+        ([CLIFF, "--gamma", "1.0"], "gamma=1 needs every policy"),
+        ([CLIFF, "--shaping", "pbim", "--max-nodes", "500"], "Give a horizon"),
+        ([TAXI, "--plot", "taxi.png"], "Only grid worlds can be drawn"),
     ],
 )
 def test_errors_are_one_line(capsys, arguments, message):
@@ -109,7 +118,7 @@ def test_errors_are_one_line(capsys, arguments, message):
 def test_missing_matplotlib_is_named(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     path = str(tmp_path / "x.png")
-    code, _, err = run(capsys, "CliffWalking-v1", "--plot", path)
+    code, _, err = run(capsys, CLIFF, "--plot", path)
     assert code == 2
     assert "pip install adops-wrappers[analysis]" in err
 

@@ -4,11 +4,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from adops_wrappers import FiniteMDP
 from adops_wrappers.tabular import bonus_table, mdp_from_env
+from tests.tabular.examples import CLIFF, TAXI
 
 
 def test_cliff_walking_by_hand():
-    mdp = mdp_from_env(gym.make("CliffWalking-v1"), 0.99)
+    mdp = mdp_from_env(gym.make(CLIFF), 0.99)
     solution = mdp.solve()
     # 13 steps of −1 along the cliff: up, eleven times right, down.
     assert solution.v[36] == pytest.approx(-(1 - 0.99**13) / 0.01, abs=1e-10)
@@ -38,7 +40,7 @@ def test_frozen_lake_matches_value_iteration():
 
 
 def test_taxi_by_playing():
-    env = gym.make("Taxi-v4")
+    env = gym.make(TAXI)
     mdp = mdp_from_env(env, 0.99)
     solution = mdp.solve()
     assert mdp.num_states == 500
@@ -106,16 +108,43 @@ def test_enumeration_by_observation():
     assert mdp.solve().v[0] == pytest.approx(0.9**8, abs=1e-12)
 
 
+class Pair(Walk):
+    """The same walk with its observation in a dict and a tuple."""
+
+    def reset(self, *, seed=None, options=None):
+        return {"place": (super().reset(seed=seed)[0], 0)}, {}
+
+    def step(self, action):
+        place, *rest = super().step(action)
+        return ({"place": (place, 0)}, *rest)
+
+
+def test_enumeration_by_structured_observation():
+    assert mdp_from_env(Pair(), 0.9).num_states == 10
+
+
+def test_enumeration_by_a_key():
+    mdp = FiniteMDP.from_env(Walk(), 0.9, key=lambda env, obs: env.place)
+    assert mdp.num_states == 10
+
+
 def test_not_deterministic():
     with pytest.raises(ValueError, match=r"cannot be enumerated.*two different outcomes"):
         mdp_from_env(Walk(noise=True), 0.9)
+
+
+def test_not_copyable():
+    env = Walk()
+    env.stream = (i for i in range(3))
+    with pytest.raises(ValueError, match=r"copy\.deepcopy of it fails: cannot pickle"):
+        mdp_from_env(env, 0.9)
 
 
 def test_too_many_states():
     with pytest.raises(ValueError, match="more than max_states=5 states"):
         mdp_from_env(Walk(), 0.9, max_states=5)
     with pytest.raises(ValueError, match="more than max_states=100 states"):
-        mdp_from_env(gym.make("Taxi-v4"), 0.9, max_states=100)
+        mdp_from_env(gym.make(TAXI), 0.9, max_states=100)
 
 
 def test_actions_that_are_not_discrete():
@@ -125,7 +154,7 @@ def test_actions_that_are_not_discrete():
 
 def test_no_env():
     with pytest.raises(TypeError, match=r"takes a gymnasium.Env, got str"):
-        mdp_from_env("CliffWalking-v1", 0.9)
+        mdp_from_env("FrozenLake-v1", 0.9)
 
 
 def test_state_that_ends_only_sometimes():
@@ -138,7 +167,7 @@ def test_state_that_ends_only_sometimes():
 
 
 def test_bonus_table_of_a_function():
-    mdp = mdp_from_env(gym.make("CliffWalking-v1"), 0.99)
+    mdp = mdp_from_env(gym.make(CLIFF), 0.99)
     bonus = bonus_table(mdp, lambda s, a, next_s: 100.0 * s + 10.0 * a + (next_s == s))
     assert bonus[0, 0, 0] == 1.0
     assert bonus[24, 1, 25] == 2410.0

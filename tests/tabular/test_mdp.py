@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import sys
+import time
+
+import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adops_wrappers import FiniteMDP
+from adops_wrappers import FiniteMDP, audit
+from adops_wrappers.tabular import mdp_from_env, solver
 from adops_wrappers.tabular.random_mdps import KINDS, random_mdp
-from tests.tabular.examples import all_policies, chain, policy_value
+from tests.tabular.examples import TAXI, all_policies, chain, policy_value
 
 
 def brute_force_values(mdp: FiniteMDP) -> np.ndarray:
@@ -93,24 +98,34 @@ def test_gamma_one_where_every_policy_ends():
 
 def test_sparse_and_dense_solutions_agree(monkeypatch):
     pytest.importorskip("scipy")
-    from adops_wrappers.tabular import solver
+    mdp = mdp_from_env(gym.make(TAXI), 0.99)
+    sparse, occupied = mdp.solve(), mdp.occupancy()
+    monkeypatch.setattr(solver, "_SPARSE_DENSITY", 0.0)
+    again = mdp_from_env(gym.make(TAXI), 0.99)
+    np.testing.assert_allclose(again.solve().v, sparse.v, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(again.occupancy(), occupied, rtol=0, atol=1e-11)
+    assert np.array_equal(again.solve().optimal, sparse.optimal)
 
-    kind = KINDS[-1]
-    dense = random_mdp(np.random.default_rng(0), kind).solve().v
-    monkeypatch.setattr(solver, "_DENSE_NODES", 0)
-    sparse = random_mdp(np.random.default_rng(0), kind).solve().v
-    np.testing.assert_allclose(sparse, dense, rtol=0, atol=1e-12)
 
-
-def test_missing_scipy_is_named(monkeypatch):
-    import sys
-
-    from adops_wrappers.tabular import solver
-
-    monkeypatch.setattr(solver, "_DENSE_NODES", 0)
+def test_scipy_is_needed_for_large_problems_only(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.sparse", None)
-    with pytest.raises(ImportError, match=r"pip install adops-wrappers\[analysis\]"):
-        chain().solve()
+    assert mdp_from_env(gym.make(TAXI), 0.99).solve().v.max() == pytest.approx(20.0)
+    monkeypatch.setattr(solver, "_MAX_DENSE_NODES", 100)
+    with pytest.raises(ImportError, match=r"500 nodes needs scipy.*adops-wrappers\[analysis\]"):
+        mdp_from_env(gym.make(TAXI), 0.99).solve()
+
+
+def test_taxi_is_audited_in_under_a_second():
+    pytest.importorskip("scipy")
+    mdp = mdp_from_env(gym.make(TAXI), 0.99)
+    bonus = np.random.default_rng(0).normal(size=(500, 6))
+    times = []
+    for _ in range(3):
+        fresh = FiniteMDP(mdp.transition, mdp.reward, 0.99, mdp.terminal, mdp.start)
+        began = time.perf_counter()
+        assert audit(fresh, bonus).preserved
+        times.append(time.perf_counter() - began)
+    assert min(times) < 1.0
 
 
 GOOD = np.full((2, 1, 2), 0.5)

@@ -7,14 +7,14 @@ from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import ADOPSWrapper, IntrinsicRewardWrapper, audit
 from adops_wrappers.tabular import ideal_critic, mdp_from_env, policy_critic
-from tests.tabular.examples import chain
+from tests.tabular.examples import CLIFF, chain
 
 
 def random_table(mdp, seed=0):
     return np.random.default_rng(seed).normal(size=mdp.transition.shape) * 2
 
 
-@pytest.mark.parametrize("env_id", ["CliffWalking-v1", "FrozenLake-v1"])
+@pytest.mark.parametrize("env_id", [CLIFF, "FrozenLake-v1"])
 def test_wrapper_with_oracle_is_the_audits_ideal_adops(env_id):
     """The wrapper's F′ of each sampled step is the audit's F′ of that transition."""
     env = gym.make(env_id)
@@ -101,7 +101,7 @@ def test_policy_critic_by_hand():
 
 
 def test_forms_of_w_differ_only_by_chance():
-    cliff = mdp_from_env(gym.make("CliffWalking-v1"), 0.9)
+    cliff = mdp_from_env(gym.make(CLIFF), 0.9)
     lake = mdp_from_env(gym.make("FrozenLake-v1"), 0.9)
     for mdp, same in ((cliff, True), (lake, False)):
         bonus = random_table(mdp)

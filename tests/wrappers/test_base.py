@@ -113,6 +113,25 @@ def test_mid_episode_reset_drops_the_debt() -> None:
     assert [env.step(0)[4]["intrinsic_reward"] for _ in range(3)] == [1.0, 1.0, -6.0]
 
 
+def test_time_limit_outside_is_noticed_when_it_cuts_twice_alike() -> None:
+    def play(env: Any, episodes: int) -> None:
+        for _ in range(episodes):
+            env.reset(seed=0)
+            while not env.step(0)[3]:
+                pass
+
+    def stack(method: Any) -> Any:
+        env = tk.ScriptedEnv(longest=10**6)
+        return TimeLimit(method(IntrinsicRewardWrapper(env, constant(1.0))), 3)
+
+    env = stack(PBIMWrapper)
+    play(env, 2)
+    with pytest.warns(RuntimeWarning, match="after exactly 3 steps.*put the TimeLimit below"):
+        play(env, 1)
+    play(env, 3)
+    play(stack(NoShapingWrapper), 4)
+
+
 def test_dummy_step_of_an_autoreset_below() -> None:
     env: Any = Autoreset(TimeLimit(tk.ScriptedEnv(longest=10**6), 2))
     env = PBIMWrapper(IntrinsicRewardWrapper(env, constant(1.0)), gamma=0.5)

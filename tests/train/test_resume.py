@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from train_scripts import command, environment, learned, read_metrics, run_script
+
+pytest.importorskip("minigrid")
+
+ITERATIONS = 40
+MINIGRID = ("--env-id", "MiniGrid-Empty-Random-5x5-v0", "--max-episode-steps", "10")
+GALLERY = ("--env-id", "adops/KeyDoorTV-v0", "--env-kwargs", '{"horizon": 10}')
+METHODS = {
+    # SyncVectorEnv, and an env with a vector entry point
+    "pbim-norm": ("--shaping", "pbim-norm", "--bonus", "rnd", *MINIGRID),
+    "adops": ("--shaping", "adops", "--bonus", "count", *GALLERY),
+}
+FLAGS = [
+    *("--num-envs", "4", "--num-steps", "16", "--mlp-hidden", "16", "--torch-threads", "1"),
+    *("--obs-norm-init-iterations", "1", "--learning-rate", "1e-3"),
+    *("--total-iterations", str(ITERATIONS), "--checkpoint-every", "3"),
+]
+
+
+def start_and_signal(number: signal.Signals, after: int, run_dir: Path, *flags: str) -> str:
+    """Start a run, send it a signal once it has written some rows, and wait for its end."""
+    process = subprocess.Popen(
+        command("ppo_rnd.py", *FLAGS, "--run-dir", str(run_dir), *flags),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if (run_dir / "metrics.csv").exists() and len(read_metrics(run_dir)) >= after:
+            os.kill(process.pid, number)
+            break
+        time.sleep(0.002)
+    output, _ = process.communicate(timeout=60)
+    return output
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Uninterrupted runs, one for each method that is interrupted below."""
+    folder = tmp_path_factory.mktemp("whole")
+    for method, flags in METHODS.items():
+        run_script("ppo_rnd.py", *FLAGS, *flags, "--run-dir", str(folder / method))
+    return folder
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_and_resumed_equals_uninterrupted(tmp_path, whole, method):
+    run_dir = tmp_path / "killed"
+    start_and_signal(signal.SIGKILL, 8, run_dir, *METHODS[method])
+    before = read_metrics(run_dir)
+    assert 8 <= len(before) < ITERATIONS
+    output = run_script("ppo_rnd.py", "--resume", str(run_dir))
+    resumed_after = int(output.split("after iteration ")[1].split(".")[0])
+    assert resumed_after % 3 == 0
+    assert resumed_after < ITERATIONS
+    rows = learned(run_dir)
+    assert [int(row["iteration"]) for row in rows] == list(range(1, ITERATIONS + 1))
+    assert rows == learned(whole / method)
+    assert tensorboard_steps(run_dir) == [64 * i for i in range(1, ITERATIONS + 1)]
+    ours, theirs = (newest_state(d) for d in (run_dir, whole / method))
+    for name, weights in theirs["networks"]["agent"].items():
+        assert torch.equal(ours["networks"]["agent"][name], weights)
+
+
+def tensorboard_steps(run_dir: Path) -> list[int]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run_dir), size_guidance={"scalars": 0})
+    events.Reload()
+    return [event.step for event in events.Scalars("charts/SPS")]
+
+
+def newest_state(run_dir: Path) -> dict:
+    path = sorted(run_dir.glob("checkpoints/*/state.pt"))[-1]
+    return torch.load(path, weights_only=True)
+
+
+def test_sigterm_finishes_the_iteration_and_writes_a_checkpoint(tmp_path, whole):
+    run_dir = tmp_path / "stopped"
+    flags = (*METHODS["adops"], "--checkpoint-every", "0")
+    output = start_and_signal(signal.SIGTERM, 5, run_dir, *flags)
+    rows = len(read_metrics(run_dir))
+    assert "finishing this iteration and writing a checkpoint" in output
+    assert f"stopped by SIGTERM after iteration {rows}" in output
+    assert newest_state(run_dir)["iteration"] == rows < ITERATIONS
+    run_script("ppo_rnd.py", "--resume", str(run_dir))
+    assert learned(run_dir) == learned(whole / "adops")
+
+
+@pytest.fixture
+def short(tmp_path, ppo_rnd):
+    """A finished run of six iterations with two checkpoints, and its settings."""
+    args = ppo_rnd.parse_args(
+        [*FLAGS, *MINIGRID, "--run-dir", str(tmp_path / "short"), "--no-tensorboard"]
+    )
+    args.total_iterations = 6
+    ppo_rnd.train(args)
+    return args
+
+
+def test_damaged_checkpoint_falls_back_to_the_one_before(short, ppo_rnd, capsys):
+    run_dir = Path(short.run_dir)
+    expected = learned(run_dir)
+    assert sorted(p.name for p in (run_dir / "checkpoints").iterdir()) == ["00000003", "00000006"]
+    path = run_dir / "checkpoints" / "00000006" / "state.pt"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
+    output = capsys.readouterr().out
+    assert "00000006 is damaged (state.pt does not match its checksum)" in output
+    assert "after iteration 3" in output
+    assert learned(run_dir) == expected
+    for file in run_dir.glob("checkpoints/*/sha256.json"):
+        file.write_text("{")
+    with pytest.raises(SystemExit, match=r"every checkpoint in .* is damaged"):
+        ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
+
+
+def test_other_settings_are_refused_by_name(short, ppo_rnd, tmp_path):
+    flags = ["--resume", short.run_dir, "--learning-rate", "0.5", "--shaping", "grm"]
+    with pytest.raises(SystemExit) as refused:
+        ppo_rnd.parse_args(flags)
+    assert "--learning-rate is 0.001 there and 0.5 here" in str(refused.value)
+    assert "--shaping is 'none' there and 'grm' here" in str(refused.value)
+    allowed = ppo_rnd.parse_args(["--resume", short.run_dir, "--checkpoint-every", "7"])
+    assert (allowed.checkpoint_every, allowed.learning_rate) == (7, 0.001)
+    with pytest.raises(SystemExit, match="is not a run directory"):
+        ppo_rnd.parse_args(["--resume", str(tmp_path)])
+
+
+def test_a_run_directory_is_not_overwritten(short, ppo_rnd):
+    with pytest.raises(SystemExit, match=r"holds a run already\. Continue it with --resume"):
+        ppo_rnd.train(short)
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_run_without_a_checkpoint_starts_anew_in_place(short, ppo_rnd, capsys, rows):
+    run_dir = Path(short.run_dir)
+    expected = learned(run_dir)
+    ppo_rnd.shutil.rmtree(run_dir / "checkpoints")
+    lines = (run_dir / "metrics.csv").read_text().splitlines(keepends=True)
+    cut = [*lines[: rows + 1], lines[rows + 1][:40]] if rows else []  # as a kill may leave it
+    (run_dir / "metrics.csv").write_text("".join(cut))
+    ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
+    assert "has no checkpoint yet: starting at iteration 1" in capsys.readouterr().out
+    assert learned(run_dir) == expected
+
+
+def test_disk_that_fills_up_keeps_the_previous_checkpoint(short, ppo_rnd, capsys, monkeypatch):
+    run_dir = Path(short.run_dir)
+    ppo_rnd.shutil.rmtree(run_dir / "checkpoints" / "00000006")
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ppo_rnd.torch, "save", full)
+    ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
+    assert "Cannot write a checkpoint" in capsys.readouterr().out
+    assert ppo_rnd.load_checkpoint(run_dir)[0]["iteration"] == 3
+    assert len(learned(run_dir)) == 6
+
+
+class Evil:
+    def __reduce__(self):
+        return (os.system, ("echo this must never run",))
+
+
+def test_weights_from_elsewhere_run_no_code(tmp_path):
+    torch.save({"args": {}, "agent": Evil()}, tmp_path / "model.pt")
+    output = run_script("evaluate.py", str(tmp_path / "model.pt"), code=1)
+    assert "cannot be loaded as weights of a run" in output
+    assert "this must never run\n" not in output
+
+
+def test_plain_state_comes_back_as_it_was(ppo_rnd, tmp_path):
+    import numpy as np
+
+    state = {
+        "counts": {b"\x00\x01": 3, b"longer": 1},
+        "nested": [np.arange(3), {"mask": np.array([True, False])}, np.float64(0.5), None, "text"],
+    }
+    torch.save(ppo_rnd.to_plain(state), tmp_path / "state.pt")
+    back = ppo_rnd.from_plain(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert back["counts"] == state["counts"]
+    np.testing.assert_array_equal(back["nested"][0], np.arange(3))
+    assert back["nested"][1]["mask"].dtype == np.bool_
+    assert back["nested"][2:] == [0.5, None, "text"]
+
+
+def test_env_state_sits_in_a_file_of_its_own(short):
+    run_dir = Path(short.run_dir)
+    envs = pickle.loads((run_dir / "checkpoints" / "00000006" / "envs.pkl").read_bytes())
+    assert envs.num_envs == 4

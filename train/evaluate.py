@@ -1,0 +1,115 @@
+"""Plays episodes with the policy of a run and prints the extrinsic return.
+
+    python train/evaluate.py RUN_DIR --episodes 20 --video out.mp4
+
+Takes the newest of model.pt and the checkpoints of RUN_DIR, or one such file. Weights are
+loaded without running any code that a file from elsewhere may carry.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import tyro
+from ppo_rnd import Agent, Args, Encoder, env_kind, fail, make_env, play_episode, write_video
+
+
+@dataclass
+class Evaluation:
+    """Settings of one evaluation."""
+
+    run: Annotated[str, tyro.conf.Positional]
+    """run directory, or a model.pt or state.pt file"""
+    episodes: int = 10
+    """number of episodes"""
+    seed: int = 1_000
+    """seed of the first episode; each one counts up"""
+    greedy: bool = False
+    """take the most probable action instead of sampling"""
+    video: str = ""
+    """write the first episode to this mp4 file (needs moviepy)"""
+    env_id: str = ""
+    """play another env than the run was trained on"""
+
+
+def find_weights(run: str) -> Path:
+    """Return the file with the newest weights."""
+    path = Path(run)
+    if path.is_file():
+        return path
+    model = path / "model.pt"
+    found = sorted(path.glob("checkpoints/[0-9]*/state.pt"))
+    if model.is_file() and (not found or model.stat().st_mtime >= found[-1].stat().st_mtime):
+        return model
+    if not found:
+        fail(f"{run} has neither model.pt nor a checkpoint. Give a directory that a run has left.")
+    return found[-1]
+
+
+def load_agent(path: Path, env_id: str) -> tuple[Args, dict[str, Any]]:
+    """Return the settings and the policy's weights of a file."""
+    try:
+        saved = torch.load(path, weights_only=True, map_location="cpu")
+        settings = saved["args"]
+        weights = saved["agent"] if "agent" in saved else saved["networks"]["agent"]
+    except Exception as error:
+        fail(f"{path} cannot be loaded as weights of a run: {error}")
+    known = {f.name for f in dataclasses.fields(Args)}
+    args = Args(**{name: value for name, value in settings.items() if name in known})
+    if env_id:
+        args.env_id = env_id
+    return args, weights
+
+
+def main(settings: Evaluation) -> None:
+    """Play and report."""
+    torch.set_num_threads(1)
+    if settings.episodes < 1:
+        fail(f"--episodes must be at least 1, got {settings.episodes}.")
+    if settings.video and importlib.util.find_spec("moviepy") is None:
+        fail("--video needs moviepy: pip install moviepy")
+    path = find_weights(settings.run)
+    args, weights = load_agent(path, settings.env_id)
+    kind = env_kind(args.env_id)
+    env = make_env(args, kind, "rgb_array" if settings.video else None)
+    encoder = Encoder(env.observation_space, kind, torch.device("cpu"), pin=False)
+    agent = Agent(encoder.shape, int(env.action_space.n), args.mlp_hidden)
+    try:
+        agent.load_state_dict(weights)
+    except RuntimeError as error:
+        fail(f"the weights in {path} do not fit {args.env_id}: {error}")
+    agent.to(memory_format=torch.channels_last).eval()
+
+    scores, lengths, rooms = [], [], set()
+    for number in range(settings.episodes):
+        film = bool(settings.video) and number == 0
+        episode = play_episode(
+            agent, encoder, env, settings.seed + number, settings.greedy, film=film
+        )
+        scores.append(episode.score)
+        lengths.append(episode.length)
+        rooms |= episode.rooms
+        if film:
+            write_video(episode.frames, Path(settings.video), 30)
+    env.close()
+
+    error = np.std(scores, ddof=1) / math.sqrt(len(scores)) if len(scores) > 1 else math.nan
+    print(f"{path}, {args.env_id}, {len(scores)} episodes")
+    print(f"extrinsic return {np.mean(scores):.4g} ± {error:.2g} (standard error)")
+    print(f"episode length {np.mean(lengths):.1f}")
+    if rooms:
+        print(f"rooms visited {len(rooms)}: {sorted(rooms)}")
+    if settings.video:
+        print(f"video {settings.video}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(tyro.cli(Evaluation, description=__doc__)))
