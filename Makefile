@@ -5,7 +5,7 @@ VENV ?= .venv
 LOWEST ?= .venv-lowest
 BIN := $(VENV)/bin
 
-.PHONY: install test lint types test-newest test-lowest train demo benchmark figures clean
+.PHONY: install test lint types test-newest test-lowest train demo benchmark figures docs test-package clean
 
 install: $(VENV)/installed
 
@@ -50,6 +50,15 @@ benchmark: install
 
 figures: install
 	$(BIN)/python docs/make_figures.py
+
+# The documentation site into site/, warnings as errors.
+docs: install
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Wheel and sdist in clean environments: the core alone, and with each extra. Some minutes.
+test-package: install
+	$(BIN)/python scripts/test_package.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .coverage

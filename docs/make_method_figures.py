@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from adops_wrappers import ADOPSWrapper, IntrinsicRewardWrapper, PBRSWrapper, Transition
 from adops_wrappers.shaping import ADOPS, GRM, PBIM, PIES, Shaper
@@ -100,6 +101,7 @@ def bars(axis: Any, raw: Any, shaped: Any) -> None:
     axis.bar(steps, shaped, width=0.5, color=BLUE, label="F′")
     axis.axhline(0, color="0.2", lw=0.8)
     axis.set(xlabel="step", ylabel="intrinsic reward")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.legend(frameon=False, fontsize=9)
 
 
