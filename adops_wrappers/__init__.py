@@ -22,7 +22,7 @@ from adops_wrappers.shaping.base import Transition
 from adops_wrappers.tabular import AuditReport, FiniteMDP, audit
 
 if TYPE_CHECKING:
-    from adops_wrappers.td_critic import TDCritic
+    from adops_wrappers.td_critic import TDCritic as TDCritic
 
 __version__ = "0.1.0"
 
@@ -42,7 +42,6 @@ __all__ = [
     "PBIMWrapper",
     "PBRSWrapper",
     "PIESWrapper",
-    "TDCritic",
     "Transition",
     "ValueEstimates",
     "audit",
@@ -53,7 +52,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily, so that the core needs no torch.
+    # Lazily and not in __all__, so that the core and `import *` need no torch.
     if name == "TDCritic":
         try:
             from adops_wrappers.td_critic import TDCritic
