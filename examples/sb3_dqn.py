@@ -41,7 +41,7 @@ def make_env(args: argparse.Namespace) -> Any:
     env = IntrinsicRewardWrapper(env, source_of(args.bonus, env, args.bonus_scale))
     critic, settings = None, {}
     if args.shaping in ("adops", "adopes", "adopes-half"):
-        critic = TDCritic(env.observation_space, seed=args.seed, replay_ratio=8.0)
+        critic = TDCritic(env.observation_space, seed=args.seed, replay_ratio=16.0)
         settings = {"gamma_ext": GAMMA, "gamma_int": GAMMA, "int_bootstrap": "none"}
         settings["epsilon"] = args.epsilon
     elif args.shaping.startswith(("grm", "pbim")):
@@ -56,12 +56,13 @@ def train(args: argparse.Namespace) -> list[dict[str, Any]]:
     model = DQN(
         "MlpPolicy",
         make_env(args),
-        buffer_size=10_000,
-        learning_starts=1000,
-        train_freq=8,
-        gradient_steps=4,
-        target_update_interval=500,
-        exploration_fraction=0.5,
+        buffer_size=3000,
+        learning_starts=2500,
+        train_freq=4,
+        gradient_steps=2,
+        n_steps=5,
+        target_update_interval=250,
+        exploration_fraction=0.6,
         exploration_final_eps=0.05,
         learning_rate=1e-3,
         gamma=GAMMA,
@@ -80,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     line.add_argument("--bonus", default="tempting", choices=["tempting", "count", "none"])
     line.add_argument("--bonus-scale", type=float, default=0.2)
     line.add_argument("--epsilon", type=float, default=1e-2, help="ADOPS's epsilon")
-    line.add_argument("--steps", type=int, default=20_000)
+    line.add_argument("--steps", type=int, default=12_000)
     line.add_argument("--seed", type=int, default=0)
     return line
 

@@ -3,7 +3,7 @@
     python scripts/sb3_curves.py           # runs what is missing in the CSV, then draws
     python scripts/sb3_curves.py --draw    # draws what is there
 
-About 20 minutes on one core. Every run is one call of an example's `train`.
+About 15 minutes on one core. Every run is one call of an example's `train`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ STUDIES: dict[str, tuple[str, list[str], int]] = {
             "--bonus-scale",
             "1",
             "--steps",
-            "300000",
+            "150000",
         ],
-        3,
+        2,
     ),
 }
 VARIANTS: dict[str, list[str]] = {
