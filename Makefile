@@ -5,13 +5,14 @@ VENV ?= .venv
 LOWEST ?= .venv-lowest
 BIN := $(VENV)/bin
 
-.PHONY: install test lint types test-newest test-lowest train demo benchmark figures docs test-package clean
+.PHONY: install test lint types test-newest test-lowest test-slurm train demo benchmark figures \
+	notebooks docs test-package clean
 
 install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[atari,minigrid,train,analysis,dev]'
+	$(BIN)/pip install --quiet --editable '.[atari,minigrid,train,analysis,notebooks,dev]'
 	touch $@
 
 test: lint types test-newest test-lowest
@@ -36,6 +37,12 @@ $(LOWEST)/installed: pyproject.toml
 	$(LOWEST)/bin/pip install --quiet --editable .
 	touch $@
 
+# The sweep on a one-node SLURM made for it; needs root and Debian, and says so where they lack.
+test-slurm: install
+	$(BIN)/pip install --quiet --editable '.[cluster]'
+	$(BIN)/python scripts/slurm_node.py --install -- $(BIN)/python -m pytest tests/train/test_slurm.py \
+		|| { code=$$?; test $$code -eq 77 && echo "Skipped: no SLURM here."; }
+
 # The main job: ADOPS on Montezuma's Revenge. ARGS passes flags on.
 train: install
 	$(BIN)/python train/ppo_rnd.py --shaping adops $(ARGS)
@@ -50,6 +57,11 @@ benchmark: install
 
 figures: install
 	$(BIN)/python docs/make_figures.py
+	$(BIN)/python docs/make_inspect_figures.py $(ARGS)
+
+# All notebooks in full, with a training run on Montezuma's Revenge: some ten minutes.
+notebooks: install
+	$(BIN)/python notebooks/build.py run --keep notebooks/executed
 
 # The documentation site into site/, warnings as errors.
 docs: install

@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from multiprocessing import current_process
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, to_float64, to_numpy
@@ -41,6 +42,16 @@ class Outcome(NamedTuple):
     """V_E and V_I of the final observations, zero in rows that did not end (SAME_STEP)."""
 
 
+class Listener(Protocol):
+    """Is told all that the core sees, for a recorder above."""
+
+    def reset(self, mask: BoolArray | None) -> None:
+        """New episodes begin in the rows of `mask`, or in all."""
+
+    def record(self, transition: Transition) -> None:
+        """Take in one step, with `shaped` and `action` set; the arrays are the core's own."""
+
+
 class ShapingCore:
     """Assembles the `Transition` of each step, hands it to the shaper and checks what comes back.
 
@@ -68,32 +79,57 @@ class ShapingCore:
         int_bootstrap: IntBootstrap = "final",
         intrinsic_scale: float = 1.0,
     ) -> None:
-        if int_bootstrap not in get_args(IntBootstrap):
-            raise ValueError(
-                f"int_bootstrap must be one of {get_args(IntBootstrap)}, got {int_bootstrap!r}."
-            )
         self.shaper = shaper
         self.layout = layout
         self.episodes = EpisodeTracker(layout)
         self.consults_critic = consults_critic
         self.critic = as_handle(critic) if consults_critic or critic is not None else None
         self.potential = potential
-        self.int_bootstrap = int_bootstrap
+        self.int_bootstrap = _checked_bootstrap(int_bootstrap, layout)
         self.intrinsic_scale = _checks.non_negative("intrinsic_scale", intrinsic_scale)
         self._zeros = np.zeros(layout.num_envs)
         self._now: Estimates | None = None
         self._seen_version = -1
         self._observation: Any = None
         self._warned_large = False
-        if int_bootstrap == "reset" and not self.episodes.same_step:
-            raise ValueError(
-                "int_bootstrap='reset' needs the next episode's first observation at the step "
-                f"that ends an episode, which only SAME_STEP gives; this env runs {_mode(layout)}. "
-                "Build the vector env with autoreset_mode=AutoresetMode.SAME_STEP, or choose "
-                "int_bootstrap='final' or 'none'."
-            )
+        self.listener: Listener | None = None
         if consults_critic and self.critic is not None:
-            self.critic.attach(layout, shaper.discounts, int_bootstrap)
+            self.critic.attach(layout, shaper.discounts, self.int_bootstrap)
+
+    def consult(
+        self,
+        critic: CriticHandle | Callable[[Any], Any] | None,
+        *,
+        int_bootstrap: IntBootstrap | None = None,
+        potential: Potential | None = None,
+    ) -> None:
+        """Put values and potentials into every `Transition`, though the method needs none.
+
+        F′ stays what it is: a method that asks for them has its own, which are kept.
+        """
+        if self.consults_critic:
+            if critic is not None and not self._has_critic(critic):
+                raise ValueError(
+                    f"{self.shaper.name} below consults another critic than the one given here, so "
+                    "the recorded values would not be those that it acted on. Give the same one, "
+                    "or none."
+                )
+            if int_bootstrap not in (None, self.int_bootstrap):
+                raise ValueError(
+                    f"{self.shaper.name} below runs with int_bootstrap={self.int_bootstrap!r}, not "
+                    f"{int_bootstrap!r}. Leave it out here: the method's own is recorded."
+                )
+        elif critic is not None:
+            self.critic, self.consults_critic = as_handle(critic), True
+            if int_bootstrap is not None:
+                self.int_bootstrap = _checked_bootstrap(int_bootstrap, self.layout)
+            self.critic.attach(self.layout, self.shaper.discounts, self.int_bootstrap)
+        if self.potential is None:
+            self.potential = potential
+        self._now = None
+
+    def _has_critic(self, critic: Any) -> bool:
+        return self.critic is not None and (critic is self.critic or self.critic.wraps(critic))
 
     def reset(self, obs: Any, mask: BoolArray | None) -> None:
         """Start new episodes in the rows of `mask`, or in all."""
@@ -107,6 +143,8 @@ class ShapingCore:
         self.episodes.reset(obs, mask)
         self.shaper.reset(mask)
         self._now = None
+        if self.listener is not None:
+            self.listener.reset(mask)
 
     def before_step(self) -> None:
         """Look at s, while the env has not yet overwritten it."""
@@ -164,6 +202,8 @@ class ShapingCore:
         shaped = self.shaper.step(transition)
         self._check_size(shaped, steps_before)
         self._now = after
+        if self.listener is not None:
+            self.listener.record(transition._replace(shaped=shaped, action=action))
         observe = self._observer()
         if observe is not None:
             next_observation = self.episodes.true_next_observations(obs, info, ended)
@@ -314,6 +354,21 @@ class ShapingCore:
         self.episodes.last_obs = copy_observation(state["last_obs"])
         self._warned_large = bool(state["warned_large"])
         self._now = None
+
+
+def _checked_bootstrap(int_bootstrap: IntBootstrap, layout: EnvLayout) -> IntBootstrap:
+    if int_bootstrap not in get_args(IntBootstrap):
+        raise ValueError(
+            f"int_bootstrap must be one of {get_args(IntBootstrap)}, got {int_bootstrap!r}."
+        )
+    if int_bootstrap == "reset" and layout.mode is not AutoresetMode.SAME_STEP:
+        raise ValueError(
+            "int_bootstrap='reset' needs the next episode's first observation at the step "
+            f"that ends an episode, which only SAME_STEP gives; this env runs {_mode(layout)}. "
+            "Build the vector env with autoreset_mode=AutoresetMode.SAME_STEP, or choose "
+            "int_bootstrap='final' or 'none'."
+        )
+    return int_bootstrap
 
 
 def _mode(layout: EnvLayout) -> str:

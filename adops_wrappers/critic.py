@@ -98,6 +98,10 @@ class CriticHandle:
         """The function's own `observe(transition)`, if it learns from what the wrapper sees."""
         return getattr(self._fn, "observe", None)
 
+    def wraps(self, fn: Any) -> bool:
+        """Whether `fn` is the registered function itself."""
+        return self._fn is not None and fn is self._fn
+
     def evaluate(self, obs: Any) -> Any:
         """Run the agent's function on `obs`, whatever was seen before."""
         if self._fn is None:

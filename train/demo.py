@@ -11,6 +11,7 @@ capture both.
 from __future__ import annotations
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -55,6 +56,9 @@ class Settings:
 def run(settings: Settings, arm: str, seed: int) -> Path:
     """Train one arm with one seed, unless it has been done before."""
     run_dir = Path(settings.out) / f"{arm.replace(' ', '-')}-{seed}-{settings.iterations}"
+    status = run_dir / "status.json"
+    if status.exists() and json.loads(status.read_text())["finished"]:
+        return run_dir
     if (run_dir / "config.json").exists():
         flags = ["--resume", str(run_dir)]
     else:
@@ -105,7 +109,7 @@ def draw(settings: Settings, runs: dict[str, list[Path]]) -> Path:
     bonus = f"count bonus times {settings.scale:g}"
     figure.suptitle(f"{settings.env_id}, {bonus}, {settings.seeds} seeds and their mean")
     path = Path(settings.out) / "raw_vs_adops.png"
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=80)
     return path
 
 

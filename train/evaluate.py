@@ -19,7 +19,17 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import tyro
-from ppo_rnd import Agent, Args, Encoder, env_kind, fail, make_env, play_episode, write_video
+from ppo_rnd import (
+    Agent,
+    Args,
+    Encoder,
+    current_id,
+    env_kind,
+    fail,
+    make_env,
+    play_episode,
+    write_video,
+)
 
 
 @dataclass
@@ -65,7 +75,7 @@ def load_agent(path: Path, env_id: str) -> tuple[Args, dict[str, Any]]:
     known = {f.name for f in dataclasses.fields(Args)}
     args = Args(**{name: value for name, value in settings.items() if name in known})
     if env_id:
-        args.env_id = env_id
+        args.env_id = current_id(env_id)
     return args, weights
 
 

@@ -7,6 +7,8 @@ Gymnasium env with discrete actions. Scripts of this family differ in their wrap
 A first run of some minutes on a laptop:
     python SCRIPT --env-id MiniGrid-DoorKey-5x5-v0 --total-iterations 60 --learning-rate 1e-3
         --ent-coef 0.01 --obs-norm-init-iterations 2
+The same run on K processes or GPUs, its envs split among them:
+    torchrun --standalone --nproc-per-node K SCRIPT ...
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -42,6 +45,7 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 import tyro
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
@@ -125,7 +129,7 @@ class Args:
     total_iterations: int = 30_000
     """iterations of one rollout and one update"""
     num_envs: int = 32
-    """environments side by side"""
+    """environments side by side, those of all ranks together"""
     num_steps: int = 128
     """steps of each environment per rollout"""
     update_epochs: int = 4
@@ -186,6 +190,8 @@ class Args:
     """torch.compile the networks; pays off on GPUs in long runs"""
     pin_memory: bool = False
     """copy observations to the GPU through pinned memory"""
+    rank_timeout: float = 600.0
+    """torchrun: seconds after which a rank that does not answer ends the run with an error"""
 
 
 # --- wrapper stack
@@ -281,6 +287,8 @@ def check_args(args: Args) -> None:
     for name in ("checkpoint_every", "obs_norm_init_iterations", "torch_threads", "reward_scale"):
         if getattr(args, name) < 0:
             fail(f"--{name.replace('_', '-')} must not be negative, got {getattr(args, name)}.")
+    if args.rank_timeout <= 0.0:
+        fail(f"--rank-timeout must be above 0, got {args.rank_timeout}.")
     if args.learning_rate <= 0.0:
         fail(f"--learning-rate must be above 0, got {args.learning_rate}.")
     if not 0.0 <= args.update_proportion <= 1.0:
@@ -302,6 +310,104 @@ def check_args(args: Args) -> None:
     if args.video_every < 1:
         fail(f"--video-every must be at least 1, got {args.video_every}.")
     check_method_flags(args)
+
+
+# Ranks
+
+
+class Ranks:
+    """The processes of one run under torchrun; without torchrun there is one, and nothing to do.
+
+    Every rank steps its share of the envs and computes the gradient of its own rows. Random
+    numbers for actions, minibatches and masks are drawn for all envs alike on every rank, each of
+    which takes its part: so the run is the one that a single process would make, up to rounding.
+    """
+
+    def __init__(self, args: Args) -> None:
+        self.launched = dist.is_available() and dist.is_torchelastic_launched()
+        self.rank = int(os.environ["RANK"]) if self.launched else 0
+        self.world = int(os.environ["WORLD_SIZE"]) if self.launched else 1
+        self.main = self.rank == 0
+        self.launcher = os.getppid()
+        if args.num_envs % self.world:
+            fail(
+                f"--num-envs {args.num_envs} cannot be split over {self.world} ranks. Choose a "
+                "multiple of the number of ranks."
+            )
+        if self.world > 1 and args.bonus == "count":
+            fail("--bonus count keeps its counts in one process; use --bonus rnd with torchrun.")
+        self.all_envs = args.num_envs
+        self.num_envs = args.num_envs // self.world
+        self.first_env = self.rank * self.num_envs
+        self.envs = slice(self.first_env, self.first_env + self.num_envs)
+        self.device = torch.device("cpu")
+        cuda = args.cuda and torch.cuda.is_available()
+        if cuda:
+            local = int(os.environ["LOCAL_RANK"]) if self.launched else 0
+            if local >= torch.cuda.device_count():
+                fail(
+                    f"rank {self.rank} wants GPU {local} of this machine, which has "
+                    f"{torch.cuda.device_count()}. Start fewer ranks here, or add --no-cuda."
+                )
+            self.device = torch.device("cuda", local)
+            torch.cuda.set_device(self.device)
+        if self.world > 1:
+            # Small things travel between CPUs, gradients between GPUs.
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if cuda else "gloo",
+                timeout=timedelta(seconds=args.rank_timeout),
+            )
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return every rank's value, in the order of ranks."""
+        if self.world == 1:
+            return [value]
+        values = [None] * self.world
+        dist.all_gather_object(values, value)
+        return values
+
+    def side_by_side(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """Return arrays whose last axis holds the envs of all ranks."""
+        return [np.concatenate(parts, -1) for parts in zip(*self.gather(arrays), strict=True)]
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the sum over all ranks, in place."""
+        if self.world > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def sum_gradients(self, parameters: list[nn.Parameter], also: torch.Tensor) -> torch.Tensor:
+        """Sum the gradients over all ranks, and return the sum of a vector that travels along."""
+        if self.world == 1:
+            return also
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        flat = self.sum(torch.cat([*(g.reshape(-1) for g in gradients), also]))
+        *parts, total = flat.split([*(g.numel() for g in gradients), len(also)])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view(gradient.shape))
+        return total
+
+    def same_weights(self, networks: dict[str, nn.Module]) -> None:
+        """Start all ranks from the weights of the first: initialisation may differ by machine."""
+        if self.world > 1:
+            for network in networks.values():
+                for weights in network.state_dict().values():
+                    dense = weights.contiguous()  # not channels last
+                    dist.broadcast(dense, 0)
+                    weights.copy_(dense)
+
+    def own_rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return which of the rows of the whole rollout are this rank's, as rows of its own."""
+        if self.world == 1:
+            return rows
+        step, env = rows // self.all_envs, rows % self.all_envs - self.first_env
+        own = (env >= 0) & (env < self.num_envs)
+        return step[own] * self.num_envs + env[own]
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self.world > 1:
+            dist.destroy_process_group()
 
 
 # Networks
@@ -549,7 +655,7 @@ def make_env(args: Args, kind: str, render_mode: str | None = None) -> gym.Env:
     limit = {"max_episode_steps": args.max_episode_steps} if args.max_episode_steps else {}
     if kind == "atari":
         env = gym.make(
-            current_id(args.env_id),
+            args.env_id,
             frameskip=1,
             repeat_action_probability=args.sticky_action_prob,
             max_num_frames_per_episode=4 * (args.max_episode_steps or 4500),
@@ -573,7 +679,7 @@ def make_vector_env(args: Args, kind: str) -> VectorEnv:
     try:
         if kind == "atari" and args.atari_backend == "vector":
             return gym.make_vec(
-                current_id(args.env_id),
+                args.env_id,
                 num_envs=args.num_envs,
                 vectorization_mode="vector_entry_point",
                 autoreset_mode=mode,
@@ -625,6 +731,11 @@ class Whitening:
         self.sum += x.sum(0)
         self.squares += x.square_().sum(0)
         self.rows += len(x)
+
+    def share(self, ranks: Ranks) -> None:
+        """Add up what all ranks have collected."""
+        self.sum, self.squares = ranks.sum(self.sum), ranks.sum(self.squares)
+        self.rows *= ranks.world
 
     def update(self) -> None:
         """Merge what was collected into the moments (Chan et al. 1979)."""
@@ -703,11 +814,17 @@ class RNDBonus:
         self.clock["bonus"] += time.perf_counter() - started
         return answer
 
-    def loss(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the predictor's loss on rows of the flattened rollout; only they are computed."""
+    def loss(self, rows: torch.Tensor, count: int | None = None) -> torch.Tensor:
+        """Return the predictor's loss on rows of the flattened rollout; only they are computed.
+
+        Args:
+            rows: The rows.
+            count: Over how many rows to take the mean, if others sum up the rest.
+        """
         inputs = self.inputs.flatten(0, 1).index_select(0, rows)
         targets = self.targets.flatten(0, 1).index_select(0, rows)
-        return F.mse_loss(self.predictor(inputs).float(), targets)
+        errors = F.mse_loss(self.predictor(inputs).float(), targets, reduction="sum")
+        return errors / ((count or len(rows)) * targets.shape[1])
 
 
 def no_bonus(obs: np.ndarray, action: np.ndarray, next_obs: np.ndarray) -> np.ndarray:
@@ -720,6 +837,7 @@ def warm_up(
     envs: VectorEnv,
     bonus: RNDBonus,
     normalizer: IntrinsicReturnNormalizer | None,
+    ranks: Ranks,
 ) -> None:
     """Start RND's whitening with random actions, and F's scale with the last of their rollouts.
 
@@ -727,15 +845,17 @@ def warm_up(
     """
     rng = np.random.default_rng(args.seed)
     first, n = envs.single_action_space.start, envs.single_action_space.n
-    envs.reset(seed=args.seed)
+    envs.reset(seed=args.seed + ranks.first_env)
     last: list[torch.Tensor] = []
     steps = args.obs_norm_init_iterations * args.num_steps
-    for step in tqdm(range(steps), "random steps that start RND's whitening", disable=None):
-        obs = envs.step(first + rng.integers(0, n, args.num_envs))[0]
+    quiet = None if ranks.main else True
+    for step in tqdm(range(steps), "random steps that start RND's whitening", disable=quiet):
+        obs = envs.step(first + rng.integers(0, n, args.num_envs)[ranks.envs])[0]
         x = bonus.encoder.novelty(obs)
         bonus.whitening.observe(x)
         if step >= steps - args.num_steps:
             last.append(x)
+    bonus.whitening.share(ranks)
     bonus.whitening.update()
     if normalizer is not None:
         with torch.inference_mode():
@@ -743,7 +863,7 @@ def warm_up(
                 white = bonus.whitening(x)
                 error = bonus.predictor(white) - bonus.target(white)
                 normalizer(error.float().square().mean(-1).cpu().numpy())
-        normalizer.update()
+        normalizer.update(ranks.gather(normalizer.collected))
 
 
 # Returns
@@ -920,8 +1040,18 @@ class Log:
             self.columns = ["iteration", "global_step", *metrics]
             self.csv.writerow(self.columns)
         cells = [metrics[name] for name in self.columns[2:]]
-        self.csv.writerow([iteration, global_step, *("" if c is None else repr(c) for c in cells)])
-        self.file.flush()
+        try:
+            self.csv.writerow(
+                [iteration, global_step, *("" if c is None else repr(c) for c in cells)]
+            )
+            self.file.flush()
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self.file.close()
+            fail(
+                f"cannot write to {self.path}: {error.strerror}. The last checkpoint is kept: free "
+                f"some space and continue with --resume {self.path.parent}"
+            )
         if self.writer is not None:
             for name, value in metrics.items():
                 if value is not None:
@@ -1048,7 +1178,12 @@ def pickle_envs(envs: VectorEnv, kind: str) -> bytes | None:
         return None
 
 
-def save_checkpoint(run_dir: Path, state: dict[str, Any], envs: bytes | None) -> None:
+def env_file(rank: int) -> str:
+    """Return the name of the file with the env state of one rank."""
+    return f"envs{rank or ''}.pkl"
+
+
+def save_checkpoint(run_dir: Path, state: dict[str, Any], envs: list[bytes | None]) -> None:
     """Write checkpoints/ITERATION in one step, then drop all but the last two."""
     folder = run_dir / "checkpoints"
     folder.mkdir(exist_ok=True)
@@ -1058,8 +1193,7 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], envs: bytes | None) ->
     buffer = io.BytesIO()
     torch.save(state, buffer)
     files = {"state.pt": buffer.getvalue()}
-    if envs is not None:
-        files["envs.pkl"] = envs
+    files |= {env_file(rank): data for rank, data in enumerate(envs) if data is not None}
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     files["sha256.json"] = json.dumps(hashes).encode()
     for name, data in files.items():
@@ -1072,8 +1206,8 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], envs: bytes | None) ->
         shutil.rmtree(old, ignore_errors=True)
 
 
-def load_checkpoint(run_dir: Path) -> tuple[dict[str, Any], bytes | None] | None:
-    """Return the newest undamaged checkpoint, or None if there is none at all."""
+def load_checkpoint(run_dir: Path, rank: int = 0) -> tuple[dict[str, Any], bytes | None] | None:
+    """Return the newest undamaged checkpoint and a rank's envs, or None if there is none at all."""
     folder = run_dir / "checkpoints"
     found = sorted((p for p in folder.glob("*") if p.name.isdigit()), reverse=True)
     for path in found:
@@ -1084,7 +1218,7 @@ def load_checkpoint(run_dir: Path) -> tuple[dict[str, Any], bytes | None] | None
                 if hashlib.sha256(data).hexdigest() != hashes[name]:
                     raise ValueError(f"{name} does not match its checksum")
             state = torch.load(io.BytesIO(files["state.pt"]), weights_only=True, map_location="cpu")
-            return state, files.get("envs.pkl")
+            return state, files.get(env_file(rank))
         except Exception as error:
             print(f"Checkpoint {path} is damaged ({error}); trying the one before.")
     if found:
@@ -1095,7 +1229,7 @@ def load_checkpoint(run_dir: Path) -> tuple[dict[str, Any], bytes | None] | None
 FREE_ON_RESUME = (
     *("resume", "run_dir", "exp_name", "checkpoint_every", "save_model", "capture_video"),
     *("video_every", "track", "wandb_project", "tensorboard", "torch_threads", "cuda"),
-    *("compile", "pin_memory"),
+    *("compile", "pin_memory", "rank_timeout"),
 )
 """Settings that do not change what is learned."""
 
@@ -1104,6 +1238,7 @@ def parse_args(argv: list[str] | None = None) -> Args:
     """Read the command line; with --resume the run's own settings are the defaults."""
     args = tyro.cli(Args, args=argv, description=__doc__)
     if not args.resume:
+        args.env_id = current_id(args.env_id)
         check_args(args)
         return args
     path = Path(args.resume) / "config.json"
@@ -1117,6 +1252,7 @@ def parse_args(argv: list[str] | None = None) -> Args:
     original = Args(**saved)
     # Parsed again on top of the run's settings: what differs now was typed by the user.
     args = tyro.cli(Args, args=argv, default=original, description=__doc__)
+    args.env_id = current_id(args.env_id)
     different = [
         f"--{name.replace('_', '-')} is {value!r} there and {getattr(args, name)!r} here"
         for name, value in saved.items()
@@ -1151,12 +1287,16 @@ def open_run_dir(args: Args) -> Path:
     return run_dir
 
 
-def check_disk(run_dir: Path, modules: list[nn.Module], args: Args) -> None:
-    """Stop before training if the disk cannot hold the checkpoints and logs."""
+def disk_needed(modules: list[nn.Module], args: Args) -> int:
+    """Return the bytes that a run needs: checkpoints and logs."""
     weights = sum(p.numel() * 4 for module in modules for p in module.parameters())
     # Weights and two moments, two checkpoints and the one being written, a kilobyte a row of log.
-    needed = 9 * weights + 2048 * args.total_iterations + 2**20
-    free = shutil.disk_usage(run_dir).free
+    return 9 * weights + 2048 * args.total_iterations + 2**20
+
+
+def check_disk(run_dir: Path, modules: list[nn.Module], args: Args) -> None:
+    """Stop before training if the disk cannot hold the checkpoints and logs."""
+    needed, free = disk_needed(modules, args), shutil.disk_usage(run_dir).free
     if free < needed:
         fail(
             f"{run_dir} has {free / 2**20:.0f} MB free, the run needs about "
@@ -1194,16 +1334,31 @@ def save_model(run_dir: Path, args: Args, agent: nn.Module) -> None:
 
 
 class StopOnSignal:
-    """Lets SIGINT and SIGTERM end the run after the current iteration; a second one at once."""
+    """Lets SIGINT and SIGTERM end the run after the current iteration; a second one at once.
 
-    def __init__(self) -> None:
+    torchrun passes on the signal that the terminal has already sent; there it is the launcher,
+    not the second signal, that ends ranks which take too long.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
         self.requested = ""
+        self.ranks = ranks
         self.before = {s: signal.signal(s, self._handle) for s in (signal.SIGINT, signal.SIGTERM)}
 
     def _handle(self, number: int, frame: Any) -> None:
-        self.requested = signal.Signals(number).name
-        print(f"\n{self.requested}: finishing this iteration and writing a checkpoint.", flush=True)
-        self.restore()
+        if not self.requested:
+            self.requested = signal.Signals(number).name
+            said = f"{self.requested}: finishing this iteration and writing a checkpoint."
+            print(f"\n{said}", flush=True)
+        if not self.ranks.launched:
+            self.restore()
+
+    def agree(self) -> None:
+        """Stop all ranks after the same iteration, also when only one has got the signal."""
+        if self.ranks.world > 1:
+            if os.getppid() != self.ranks.launcher:
+                self.requested = "the death of its launcher"
+            self.requested = next(filter(None, self.ranks.gather(self.requested)), "")
 
     def restore(self) -> None:
         """Put back the handlers found at the start."""
@@ -1309,19 +1464,23 @@ def write_video(frames: list[np.ndarray], path: Path, fps: float) -> None:
 def train(args: Args) -> Path:
     """Run the experiment and return its directory."""
     keep_malloc_pages()
-    run_dir = open_run_dir(args)
-    random.seed(args.seed)
-    np.random.seed(args.seed)  # noqa: NPY002 (envs may use it)
+    ranks = Ranks(args)
+    if not ranks.main:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process lives)
+    run_dir = ranks.gather(open_run_dir(args) if ranks.main else None)[0]
+    random.seed(args.seed + ranks.first_env)
+    np.random.seed(args.seed + ranks.first_env)  # noqa: NPY002 (envs may use it)
     torch.manual_seed(args.seed)
-    device = torch.device("cuda" if args.cuda and torch.cuda.is_available() else "cpu")
+    device = ranks.device
     autocast = partial(torch.autocast, device.type, dtype=torch.bfloat16, enabled=args.amp)
     if args.capture_video and importlib.util.find_spec("moviepy") is None:
         fail("--capture-video needs moviepy: pip install moviepy")
     clock = dict.fromkeys(("forward", "bonus", "rollout", "update"), 0.0)
 
     # Environments below the source of F
-    kind = env_kind(current_id(args.env_id))
-    base = make_vector_env(args, kind)
+    kind = env_kind(args.env_id)
+    own_args = dataclasses.replace(args, num_envs=ranks.num_envs)
+    base = make_vector_env(own_args, kind)
     action_space = base.single_action_space
     if not isinstance(action_space, gym.spaces.Discrete):
         fail(
@@ -1344,12 +1503,14 @@ def train(args: Args) -> Path:
         target, predictor = make_rnd_networks(encoder.rnd_shape, args.mlp_hidden)
         networks["target"] = target.to(device, memory_format=torch.channels_last)
         networks["predictor"] = predictor.to(device, memory_format=torch.channels_last)
-        source: Any = RNDBonus(encoder, target, predictor, args.num_steps, args.num_envs, clock)
+        source: Any = RNDBonus(encoder, target, predictor, args.num_steps, ranks.num_envs, clock)
     elif args.bonus == "count":
         source = CountBonus()
     else:
         source = no_bonus
-    check_disk(run_dir, list(networks.values()), args)
+    if ranks.main:
+        check_disk(run_dir, list(networks.values()), args)
+    ranks.same_weights(networks)
     parameters = [p for net in networks.values() for p in net.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=args.adam_eps, fused=True)
     forward = agent
@@ -1373,15 +1534,17 @@ def train(args: Args) -> Path:
     if args.normalize_intrinsic == "yes" or (
         args.normalize_intrinsic == "auto" and args.bonus == "rnd"
     ):
-        normalizer = IntrinsicReturnNormalizer(args.num_envs, gamma=args.gamma_int, update="manual")
+        normalizer = IntrinsicReturnNormalizer(
+            ranks.num_envs, gamma=args.gamma_int, update="manual"
+        )
     try:
         envs = wrap_stack(args, statistics, source, normalizer, critic)
     except ValueError as error:
         fail(str(error))
     source_wrapper = envs.env
 
-    # Storage
-    steps, num_envs, batch = args.num_steps, args.num_envs, args.num_steps * args.num_envs
+    # Storage of this rank's envs; a batch is that of all ranks
+    steps, num_envs, batch = args.num_steps, ranks.num_envs, args.num_steps * args.num_envs
     stored = torch.zeros((steps, num_envs, *encoder.shape), dtype=encoder.dtype, device=device)
     logits = torch.zeros((steps, num_envs, int(action_space.n)), device=device)
     actions = torch.zeros((steps, num_envs), dtype=torch.int64, device=device)
@@ -1392,25 +1555,33 @@ def train(args: Args) -> Path:
     truncated = np.zeros((steps, num_envs), dtype=np.bool_)
     gamma = np.array([[args.gamma_ext], [args.gamma_int]])
     recent: deque[float] = deque(maxlen=100)
-    proportion = args.update_proportion or min(1.0, 32 / num_envs)
+    proportion = args.update_proportion or min(1.0, 32 / args.num_envs)
     generator = torch.Generator(device).manual_seed(args.seed)
 
     # Start or resume
-    write_config(args, run_dir, envs.shaper.describe())
+    if ranks.main:
+        write_config(args, run_dir, envs.shaper.describe())
     start, episodes = 0, 0
-    checkpoint = load_checkpoint(run_dir) if args.resume else None
+    checkpoint = load_checkpoint(run_dir, ranks.rank) if args.resume else None
     if checkpoint is None:
         if args.resume:
             print(f"{run_dir} has no checkpoint yet: starting at iteration 1.")
-        if device.type == "cpu" and encoder.image and args.total_iterations >= 1000:
-            announce_duration(args, agent, source, encoder)
+        if device.type == "cpu" and encoder.image and args.total_iterations >= 1000 and ranks.main:
+            announce_duration(own_args, agent, source, encoder)
         if args.bonus == "rnd" and args.obs_norm_init_iterations:
-            random_steps = args.obs_norm_init_iterations * steps * num_envs
+            random_steps = args.obs_norm_init_iterations * batch
             print(f"Starting RND's whitening with {random_steps} random steps.", flush=True)
-            warm_up(args, base, source, normalizer)
-        next_obs, _ = envs.reset(seed=args.seed)
+            warm_up(args, base, source, normalizer, ranks)
+        next_obs, _ = envs.reset(seed=args.seed + ranks.first_env)
     else:
         state, pickled = checkpoint
+        if len(state["ranks"]) != ranks.world:
+            fail(
+                f"--resume {args.resume}: the checkpoint was written by {len(state['ranks'])} "
+                f"ranks, this run has {ranks.world}. Start it with torchrun --nproc-per-node "
+                f"{len(state['ranks'])}, or as one process if that is 1."
+            )
+        own = state["ranks"][ranks.rank]
         start, episodes = state["iteration"], state["episodes"]
         for name, net in networks.items():
             net.load_state_dict(state["networks"][name])
@@ -1420,24 +1591,34 @@ def train(args: Args) -> Path:
         recent.extend(state["recent"])
         if pickled is not None:
             statistics.env = pickle.loads(pickled)
-            envs.load_state_dict(from_plain(state["shaping"]))
-            source_wrapper.load_state_dict(from_plain(state["source"]))
-            statistics.load_state_dict(from_plain(state["statistics"]))
-            next_obs = from_plain(state["next_obs"])
+            envs.load_state_dict(from_plain(own["shaping"]))
+            source_wrapper.load_state_dict(from_plain(own["source"]))
+            statistics.load_state_dict(from_plain(own["statistics"]))
+            next_obs = from_plain(own["next_obs"])
             print(f"Resuming {run_dir} after iteration {start}.")
         else:
             # Method, scale and counts go on; the episodes begin anew.
-            envs.load_state_dict(from_plain(state["shaping"]))
-            source_wrapper.load_state_dict(from_plain(state["source"]))
-            statistics.rooms = set(state["statistics"]["rooms"])
-            next_obs, _ = envs.reset(seed=(args.seed + 1_000_003 * start) % 2**30)
+            envs.load_state_dict(from_plain(own["shaping"]))
+            source_wrapper.load_state_dict(from_plain(own["source"]))
+            statistics.rooms = set(own["statistics"]["rooms"])
+            next_obs, _ = envs.reset(seed=(args.seed + 1_000_003 * start) % 2**30 + ranks.first_env)
             print(
                 f"Resuming {run_dir} after iteration {start}. The state of these environments "
                 "cannot be saved: they restart from reset, running episodes are dropped."
             )
-        restore_random_states(state["random"], generator)
+        restore_random_states(own["random"], generator)
 
     def checkpoint_now(iteration: int) -> None:
+        own = {
+            "shaping": to_plain(envs.state_dict()),
+            "source": to_plain(source_wrapper.state_dict()),
+            "statistics": to_plain(statistics.state_dict()),
+            "next_obs": to_plain(next_obs),
+            "random": random_states(generator),
+        }
+        owns, pickled = zip(*ranks.gather((own, pickle_envs(statistics.env, kind))), strict=True)
+        if not ranks.main:
+            return
         state = {
             "iteration": iteration,
             "episodes": episodes,
@@ -1445,23 +1626,26 @@ def train(args: Args) -> Path:
             "networks": {name: net.state_dict() for name, net in networks.items()},
             "optimizer": optimizer.state_dict(),
             "whitening": source.whitening.state_dict() if args.bonus == "rnd" else None,
-            "shaping": to_plain(envs.state_dict()),
-            "source": to_plain(source_wrapper.state_dict()),
-            "statistics": to_plain(statistics.state_dict()),
             "recent": list(recent),
-            "next_obs": to_plain(next_obs),
-            "random": random_states(generator),
+            "ranks": list(owns),
         }
         try:
-            save_checkpoint(run_dir, state, pickle_envs(statistics.env, kind))
+            save_checkpoint(run_dir, state, list(pickled))
         except OSError as error:
             print(f"Cannot write a checkpoint ({error}). The previous one is kept.")
 
-    log = Log(args, run_dir, start)
-    stop = StopOnSignal()
-    bar = tqdm(total=args.total_iterations, initial=start, unit="it", disable=None, smoothing=0.05)
+    log = Log(args, run_dir, start) if ranks.main else None
+    stop = StopOnSignal(ranks)
+    bar = tqdm(
+        total=args.total_iterations,
+        initial=start,
+        unit="it",
+        disable=None if ranks.main else True,
+        smoothing=0.05,
+    )
     reason, iteration = "finished", start
-    print(f"{run_dir}: {envs.shaper.describe()} on {args.env_id}, {device}", flush=True)
+    several = f", {ranks.world} ranks" if ranks.world > 1 else ""
+    print(f"{run_dir}: {envs.shaper.describe()} on {args.env_id}, {device}{several}", flush=True)
     began = said = time.perf_counter()
 
     for iteration in range(start + 1, args.total_iterations + 1):
@@ -1477,7 +1661,8 @@ def train(args: Args) -> Path:
             logits[t] = answer.logits
             values[t, 0], values[t, 1] = answer.value_ext, answer.value_int
             # The largest p/e with e ~ Exp(1) is a sample from p.
-            noise = torch.empty_like(answer.logits).exponential_(generator=generator)
+            noise = torch.empty((args.num_envs, int(action_space.n)), device=device)
+            noise = noise.exponential_(generator=generator)[ranks.envs]
             action = (answer.logits.softmax(-1) / noise).argmax(-1)
             actions[t] = action
             next_obs, _, terminated[t], truncated[t], info = envs.step(
@@ -1503,25 +1688,42 @@ def train(args: Args) -> Path:
         advantages = gae(rewards, values[:-1], next_values, goes_on, gamma, args.gae_lambda)
         returns = advantages + values[:-1]
         combined = args.ext_coef * advantages[:, 0] + args.int_coef * advantages[:, 1]
+
+        # Statistics of all ranks
+        all_rewards, all_raw, all_correction, all_values, all_next, all_returns, all_combined = (
+            ranks.side_by_side(
+                rewards, raw, correction, values[:-1], next_values, returns, combined
+            )
+        )
         shaping = shaping_metrics(
-            rewards, raw * envs.core.intrinsic_scale, correction, values[:-1], next_values, gamma
+            all_rewards,
+            all_raw * envs.core.intrinsic_scale,
+            all_correction,
+            all_values,
+            all_next,
+            gamma,
         )
 
         # Update
         update_began = time.perf_counter()
         to_device = partial(torch.as_tensor, dtype=torch.float32, device=device)
         flat_stored, flat_actions = stored.flatten(0, 1), actions.flatten()
-        flat_advantages = to_device(combined).flatten()
+        flat_advantages, all_advantages = (
+            to_device(array).flatten() for array in (combined, all_combined)
+        )
         flat_returns = to_device(returns.transpose(0, 2, 1)).flatten(0, 1)
         with torch.no_grad():
             old = logits.flatten(0, 1).log_softmax(-1)
             old_logprobs = old.gather(1, flat_actions[:, None]).squeeze(1)
-            action_prob, action_prob_max = old_logprobs.exp().mean(), old.exp().amax(-1).mean()
+            certainty = torch.stack([old_logprobs.exp().mean(), old.exp().amax(-1).mean()])
+            action_prob, action_prob_max = (ranks.sum(certainty) / ranks.world).tolist()
         losses: list[torch.Tensor] = []
         healthy = True
         for _ in range(args.update_epochs):
             order = torch.randperm(batch).to(device)
-            for rows in order.split(batch // args.num_minibatches):
+            for minibatch in order.split(batch // args.num_minibatches):
+                # Sums over this rank's rows, divided by the rows of all ranks
+                rows, count = ranks.own_rows(minibatch), len(minibatch)
                 with autocast():
                     new_logits, new_values = forward(
                         encoder.features(flat_stored.index_select(0, rows))
@@ -1532,44 +1734,48 @@ def train(args: Args) -> Path:
                 ratio = logratio.exp()
                 advantage = flat_advantages[rows]
                 if args.norm_adv:
-                    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-                policy_loss = torch.max(
+                    everyone = all_advantages[minibatch]
+                    advantage = (advantage - everyone.mean()) / (everyone.std() + 1e-8)
+                surrogate = torch.max(
                     -advantage * ratio,
                     -advantage * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef),
-                ).mean()
-                value_losses = (new_values.float() - flat_returns[rows]).square().mean(0)
-                entropy = -(logprobs.exp() * logprobs).sum(-1).mean()
+                )
+                policy_loss = surrogate.sum() / count
+                value_losses = (new_values.float() - flat_returns[rows]).square().sum(0) / count
+                entropy = -(logprobs.exp() * logprobs).sum(-1).sum() / count
                 loss = policy_loss + args.vf_coef * value_losses.sum() - args.ent_coef * entropy
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 fwd_loss = loss.new_zeros(())
                 if args.bonus == "rnd":
-                    trained = rows
+                    trained = minibatch
                     if proportion < 1.0:
                         # Rows that are masked out of the loss never enter the predictor.
-                        trained = rows[torch.rand(len(rows)).to(device) < proportion]
+                        trained = minibatch[torch.rand(count).to(device) < proportion]
                     if len(trained):
                         with autocast():
-                            fwd_loss = source.loss(trained)
+                            fwd_loss = source.loss(ranks.own_rows(trained), len(trained))
                         fwd_loss.backward()
-                grad_norm = clip_gradients(parameters, args.max_grad_norm)
                 with torch.no_grad():
-                    losses.append(
+                    summed = ranks.sum_gradients(
+                        parameters,
                         torch.stack(
                             [
                                 policy_loss,
                                 value_losses[0],
                                 value_losses[1],
                                 entropy,
-                                -logratio.mean(),
-                                ((ratio - 1) - logratio).mean(),
-                                ((ratio - 1.0).abs() > args.clip_coef).float().mean(),
+                                -logratio.sum() / count,
+                                ((ratio - 1) - logratio).sum() / count,
+                                ((ratio - 1.0).abs() > args.clip_coef).float().sum() / count,
                                 fwd_loss,
-                                grad_norm,
+                                loss,
                             ]
-                        ).detach()
+                        ),
                     )
-                if torch.isnan(loss + fwd_loss) or torch.isnan(grad_norm):
+                grad_norm = clip_gradients(parameters, args.max_grad_norm)
+                losses.append(torch.stack([*summed[:-1], grad_norm]))
+                if torch.isnan(summed[-2:]).any() or torch.isnan(grad_norm):
                     healthy = False
                     break
                 optimizer.step()
@@ -1580,14 +1786,15 @@ def train(args: Args) -> Path:
             break
         critic.updated()
         if normalizer is not None:
-            normalizer.update()
+            normalizer.update(ranks.gather(normalizer.collected))
         if args.bonus == "rnd":
+            source.whitening.share(ranks)
             source.whitening.update()
         clock["update"] = time.perf_counter() - update_began
 
         # Log
         global_step = iteration * batch
-        finished = statistics.finished
+        finished = [episode for part in ranks.gather(statistics.finished) for episode in part]
         episodes += len(finished)
         recent.extend(score for score, _ in finished)
         means = torch.stack(losses).mean(0).tolist()
@@ -1602,13 +1809,17 @@ def train(args: Args) -> Path:
             "charts/episodic_return_recent": float(np.mean(recent)) if recent else None,
             "charts/episodes": episodes,
             "charts/learning_rate": args.learning_rate,
-            "charts/action_prob": action_prob.item(),
-            "charts/action_prob_max": action_prob_max.item(),
+            "charts/action_prob": action_prob,
+            "charts/action_prob_max": action_prob_max,
             "charts/intrinsic_std": 1.0 if normalizer is None else normalizer.std,
             **dict(zip(LOSSES, means, strict=True)),
             "losses/value_loss": means[1] + means[2],
-            "losses/explained_variance_ext": explained_variance(values[:-1, 0], returns[:, 0]),
-            "losses/explained_variance_int": explained_variance(values[:-1, 1], returns[:, 1]),
+            "losses/explained_variance_ext": explained_variance(
+                all_values[:, 0], all_returns[:, 0]
+            ),
+            "losses/explained_variance_int": explained_variance(
+                all_values[:, 1], all_returns[:, 1]
+            ),
             **shaping,
             "shaping/zeta": zeta,
             "charts/SPS": batch / seconds,
@@ -1618,8 +1829,9 @@ def train(args: Args) -> Path:
             "time/update": clock["update"],
         }
         if count_rooms:
-            metrics["charts/rooms"] = len(statistics.rooms)
-        log.write(iteration, global_step, metrics)
+            metrics["charts/rooms"] = len(set().union(*ranks.gather(statistics.rooms)))
+        if log is not None:
+            log.write(iteration, global_step, metrics)
         shown = f"{np.mean(recent):.3g}" if recent else "-"
         bar.set_postfix_str(f"SPS {batch / seconds:.0f}, return {shown}", refresh=False)
         bar.update()
@@ -1633,6 +1845,7 @@ def train(args: Args) -> Path:
             )
 
         # Checkpoint
+        stop.agree()
         if stop.requested:
             reason = f"stopped by {stop.requested}"
         if (
@@ -1641,7 +1854,7 @@ def train(args: Args) -> Path:
             or (args.checkpoint_every and iteration % args.checkpoint_every == 0)
         ):
             checkpoint_now(iteration)
-        if args.capture_video and iteration % args.video_every == 0:
+        if args.capture_video and iteration % args.video_every == 0 and ranks.main:
             film_env = make_env(args, kind, "rgb_array")
             episode = play_episode(agent, encoder, film_env, args.seed, film=True)
             write_video(episode.frames, run_dir / "videos" / f"{iteration:08d}.mp4", 30)
@@ -1650,18 +1863,20 @@ def train(args: Args) -> Path:
             break
 
     bar.close()
-    log.close()
     stop.restore()
     finished_all = reason == "finished"
-    write_status(run_dir, iteration, finished_all, reason)
+    if log is not None:
+        log.close()
+        write_status(run_dir, iteration, finished_all, reason)
     envs.close()
+    ranks.close()
     if reason == "NaN":
         fail(
             f"the loss or its gradient became NaN in iteration {iteration}. The last good "
             f"checkpoint is kept in {run_dir / 'checkpoints'}. Lower --learning-rate, look at "
             "shaping/shaped_max in metrics.csv, and check the env for unscaled rewards."
         )
-    if args.save_model and finished_all:
+    if args.save_model and finished_all and ranks.main:
         save_model(run_dir, args, agent)
     if finished_all:
         print(f"Finished {iteration} iterations: {run_dir}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -68,9 +69,20 @@ class IntrinsicReturnNormalizer:
                 self.update()
         return values / self.std
 
-    def update(self) -> None:
-        """Take the returns collected since the last update into the variance."""
-        self._moments.merge(self._collected)
+    @property
+    def collected(self) -> list[float]:
+        """Count, mean and sum of squared deviations of the returns since the last update."""
+        return self._collected.as_list()
+
+    def update(self, collected: Iterable[Sequence[float]] | None = None) -> None:
+        """Take the returns collected since the last update into the variance.
+
+        Args:
+            collected: What to take instead of this object's own `collected`. Processes that
+                share a run give `collected` of all of them, in one order, and so scale alike.
+        """
+        for moments in [self.collected] if collected is None else collected:
+            self._moments.merge(_Moments(*moments))
         self._collected = _Moments()
 
     def state_dict(self) -> dict[str, Any]:

@@ -66,6 +66,26 @@ def test_manual_update_freezes_the_scale_within_a_rollout() -> None:
     assert manual.std != std
 
 
+@given(streams)
+def test_parts_that_exchange_what_they_collected_scale_as_the_whole(stream: Any) -> None:
+    whole = IntrinsicReturnNormalizer(3, gamma=0.9, update="manual")
+    parts = [IntrinsicReturnNormalizer(n, gamma=0.9, update="manual") for n in (2, 1)]
+    half = len(stream) // 2
+    for end, rows in ((half, stream[:half]), (len(stream), stream[half:])):
+        for values in rows:
+            whole(values)
+            parts[0](values[:2])
+            parts[1](values[2:])
+        collected = [part.collected for part in parts]
+        whole.update()
+        for part in parts:
+            part.update(collected)
+        assert parts[0].std == parts[1].std
+        if filtered(stream[:end], 0.9).std() > 1e-6:
+            assert parts[0].std == pytest.approx(whole.std, rel=1e-9)
+        assert parts[0].collected == [0.0, 0.0, 0.0]
+
+
 def test_rows_that_are_not_valid_leave_no_trace() -> None:
     with_dummies, without = (IntrinsicReturnNormalizer(1) for _ in range(2))
     for value in (1.0, 3.0, 2.0):

@@ -174,6 +174,17 @@ def test_disk_that_fills_up_keeps_the_previous_checkpoint(short, ppo_rnd, capsys
     assert len(learned(run_dir)) == 6
 
 
+def test_disk_that_is_full_is_said_with_the_way_out(short, ppo_rnd):
+    log = ppo_rnd.Log(short, Path(short.run_dir), 6)
+    log.file.close()
+    log.file = Path("/dev/full").open("a")  # noqa: SIM115 (the log closes it)
+    log.csv = ppo_rnd.csv.writer(log.file)
+    message = rf"No space left on device\. .* continue with --resume {short.run_dir}"
+    with pytest.raises(SystemExit, match=message):
+        log.write(7, 448, dict.fromkeys(log.columns[2:], 1.0))
+    assert log.file.closed
+
+
 class Evil:
     def __reduce__(self):
         return (os.system, ("echo this must never run",))

@@ -1,0 +1,11 @@
+"""Looking at shaped rewards: record a stack, re-shape the rollout, find conflicts, plot, report."""
+
+from adops_wrappers.factories import EitherWrapper
+from adops_wrappers.inspect import single, vector
+from adops_wrappers.inspect.conflicts import Conflict, conflicts
+from adops_wrappers.inspect.recording import Recording
+from adops_wrappers.inspect.reshape import reshape
+
+ShapingRecorder = EitherWrapper(single.ShapingRecorder, vector.ShapingRecorder)
+
+__all__ = ["Conflict", "Recording", "ShapingRecorder", "conflicts", "reshape"]

@@ -1,0 +1,123 @@
+"""The sign plane: what the task thinks of an action against what the agent is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from adops_wrappers.arrays import FloatArray
+from adops_wrappers.inspect.plots.style import (
+    BLUE,
+    VERMILION,
+    new_figure,
+    scale_axis,
+    share,
+    spread,
+    styled,
+)
+from adops_wrappers.inspect.recording import Recording
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_POINTS = 4000
+
+
+def contradicts(advantage: FloatArray, total: FloatArray, recording: Recording) -> Any:
+    """True where the total's sign is not the extrinsic advantage's, beyond rounding."""
+    rounding = 1e-9 * (1.0 + np.abs(advantage))
+    bad = advantage < -float(recording.meta["tie_tolerance"])
+    return np.where(bad, total >= 0.0, total < -rounding)
+
+
+@styled
+def plot_sign_plane(recording: Recording, shaped: FloatArray | None = None) -> Figure:
+    """Draw the extrinsic advantage against the total one, with raw F and with F′.
+
+    In the hatched quadrants the bonus contradicts the task. ADOPS leaves them empty: what it
+    finds there it moves to their border.
+
+    Args:
+        recording: A recording with critic values.
+        shaped: F′ of another method, from `reshape`; the recorded one by default.
+    """
+    valid = recording.valid
+    advantage = recording.advantage_ext[valid]
+    before, after = recording.total_raw[valid], recording.total(shaped)[valid]
+    keep = np.linspace(0, len(advantage) - 1, min(len(advantage), MOST_POINTS)).astype(np.int64)
+    figure, axes = new_figure(7.2, 3.5, 1, 2, sharex=True, sharey=True)
+    name = recording.method if shaped is None else "re-shaped"
+    both = np.concatenate([before, after])
+    linear_x, linear_y = spread(advantage), spread(both)
+    for axis, total, label in (
+        (axes[0, 0], before, "raw F"),
+        (axes[0, 1], after, f"F′ ({name})"),
+    ):
+        wrong = contradicts(advantage, total, recording)
+        right = keep[~wrong[keep]]
+        axis.plot(
+            advantage[right],
+            total[right],
+            "o",
+            color=BLUE,
+            markersize=3,
+            alpha=0.35,
+            markeredgewidth=0,
+        )
+        flipped = keep[wrong[keep]]
+        axis.plot(
+            advantage[flipped],
+            total[flipped],
+            "x",
+            color=VERMILION,
+            markersize=4,
+            markeredgewidth=0.9,
+            alpha=0.8,
+        )
+        if not scale_axis(axis, "x", advantage, linear_x):
+            axis.locator_params(axis="x", nbins=5)
+        scale_axis(axis, "y", both, linear_y)
+        _limits(axis, "x", advantage)
+        _limits(axis, "y", both)
+        _shade(axis)
+        axis.set_title(
+            f"with {label}: {share(float(wrong.mean()))} of steps contradict", loc="left"
+        )
+        axis.set_xlabel("$A_E$: is the action good for the task?")
+    axes[0, 0].set_ylabel("total: is it good for the agent?")
+    return figure
+
+
+def _limits(axis: Any, which: str, values: FloatArray) -> None:
+    finite = values[np.isfinite(values)]
+    reach = 1.3 * float(np.abs(finite).max()) if len(finite) and finite.any() else 1.0
+    if getattr(axis, f"get_{which}scale")() == "symlog":
+        reach *= 3.0
+    getattr(axis, f"set_{which}lim")(-reach, reach)
+
+
+def _shade(axis: Any) -> None:
+    left, right = axis.get_xlim()
+    low, high = axis.get_ylim()
+    quadrant = {"facecolor": VERMILION, "alpha": 0.08, "edgecolor": VERMILION, "linewidth": 0.0}
+    axis.fill_between([left, 0], 0, high, hatch="///", zorder=0, **quadrant)
+    axis.fill_between([0, right], low, 0, hatch="///", zorder=0, **quadrant)
+    axis.axhline(0, color="black", linewidth=0.8)
+    axis.axvline(0, color="black", linewidth=0.8)
+    axis.set_xlim(left, right)
+    axis.set_ylim(low, high)
+    for x, y, text in ((0.03, 0.96, "tempts"), (0.97, 0.04, "deters")):
+        axis.text(
+            x,
+            y,
+            text,
+            transform=axis.transAxes,
+            ha="left" if x < 0.5 else "right",
+            va="top" if y > 0.5 else "bottom",
+            color=VERMILION,
+            fontsize=8,
+            fontstyle="italic",
+            zorder=1,  # below the points, of which it must hide none
+            bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0.0, "pad": 1.5},
+        )

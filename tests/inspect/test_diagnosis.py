@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from adops_wrappers.inspect import ShapingRecorder, diagnosis
+from tests import toolkit as tk
+from tests.inspect import synthetic
+from tests.inspect.stacks import GAMMAS, run, stack
+
+
+def titles(recording: Any, **more: Any) -> dict[str, str]:
+    return {f.title: f.kind for f in diagnosis.diagnose(recording, **more)}
+
+
+def test_explained_variance_equals_a_slow_reference(tmp_path: Path) -> None:
+    for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
+        env = stack("adops", tk.make_vector("sync", mode))
+        env = ShapingRecorder(env, tmp_path / "a.npz")
+        run(env, mode, interrupt=False)
+        acts = np.random.default_rng(5).integers(0, 3, (60, 3))
+        returns, values = [], []
+        for steps in tk.record(tk.make_vector("sync", mode), acts, 11, mode):
+            for episode in tk.episodes_of(steps):
+                last = episode[-1]
+                future = 0.0 if last.terminated else float(tk.critic(last.next_obs)[0])
+                for step in reversed(episode):
+                    future = step.reward + tk.GAMMA_EXT * future
+                    returns.append(future)
+                    values.append(float(tk.critic(step.obs)[0]))
+        expected = 1 - np.var(np.array(returns) - values) / np.var(returns)
+        assert diagnosis.explained_variance(env.finish()) == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_exact_critic_explains_everything(tmp_path: Path) -> None:
+    steps, gamma = 40, 0.9
+    values = gamma ** np.arange(steps - 1, -1, -1.0)
+    recording = synthetic.make(
+        tmp_path,
+        reward=np.arange(steps) == steps - 1,
+        terminated=np.arange(steps) == steps - 1,
+        value_ext=values,
+        next_value_ext=np.r_[values[1:], 0.0],
+    )
+    assert diagnosis.explained_variance(recording) == pytest.approx(1.0)
+    assert "The critic explains nothing" not in titles(recording)
+    noise = np.random.default_rng(0).normal(size=steps)
+    recording = synthetic.make(
+        tmp_path,
+        reward=np.arange(steps) == steps - 1,
+        terminated=np.arange(steps) == steps - 1,
+        value_ext=noise,
+        next_value_ext=np.r_[noise[1:], 0.0],
+    )
+    assert titles(recording)["The critic explains nothing"] == "warning"
+
+
+def test_a_recording_without_reward_cannot_judge_its_critic(tmp_path: Path) -> None:
+    found = titles(synthetic.make(tmp_path, intrinsic=np.ones(20)))
+    assert found["V_E could not be checked"] == "note"
+    assert found["The critic sees no bad action"] == "note"
+    assert "warning" not in found.values()
+
+
+def test_explosion_names_length_and_discount(tmp_path: Path) -> None:
+    shaped = np.r_[np.ones(299), -3e9]
+    meta = {"method": "pbim", "gamma_int": 0.9}
+    recording = synthetic.make(tmp_path, meta, intrinsic=np.ones(300), shaped=shaped)
+    finding = diagnosis.diagnose(recording)[0]
+    assert (finding.kind, finding.title) == ("warning", "F′ explodes")
+    assert "−3.0·10⁹ after 300 steps" in finding.text
+    assert "γ_I = 0.9" in finding.text
+    shaped[-1] = -5e3
+    recording = synthetic.make(tmp_path, meta, intrinsic=np.ones(300), shaped=shaped)
+    assert titles(recording)["F′ has a long tail"] == "note"
+    shaped[-1] = -500
+    recording = synthetic.make(tmp_path, meta, intrinsic=np.ones(300), shaped=shaped)
+    assert not {"F′ has a long tail", "F′ explodes"} & titles(recording).keys()
+
+
+def ratchet(folder: Path, value: float, bonus: float, method: str = "adops") -> Any:
+    """A state that ties for ever: the clamp lifts δ_I to 0 and so pays (1 − γ)·V_I per step."""
+    shaped = max(bonus, (1 - 0.9) * value)
+    return synthetic.make(
+        folder,
+        {"method": method},
+        intrinsic=np.full(30, bonus),
+        shaped=np.full(30, shaped),
+        value_int=np.full(30, value),
+        next_value_int=np.full(30, value),
+    )
+
+
+def test_ratcheting_is_a_value_that_corrections_pay_for(tmp_path: Path) -> None:
+    assert titles(ratchet(tmp_path, value=10.0, bonus=0.01))["V_I is ratcheting"] == "warning"
+    # A bonus of 1 supports a value of 1/(1 − γ) = 10.
+    assert "V_I is ratcheting" not in titles(ratchet(tmp_path, value=10.0, bonus=1.0))
+    assert "V_I is ratcheting" not in titles(ratchet(tmp_path, 10.0, 0.01, method="grm"))
+
+
+def test_epsilon_below_float32_is_measured(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n = 4000
+    value, after = rng.uniform(1, 2, n), rng.uniform(1, 2, n)
+    for epsilon, expected in ((1e-7, True), (1e-4, False)):
+        # The clamp: R − V_E + F′ + γ·V_I′ − V_I = −ε with R = −1.
+        shaped = 1.0 - epsilon - 0.9 * after + value
+        recording = synthetic.make(
+            tmp_path,
+            {"epsilon": epsilon},
+            reward=-1.0,
+            intrinsic=shaped + 1.0,
+            shaped=shaped,
+            value_int=value,
+            next_value_int=after,
+        )
+        assert ("ε is below float32" in titles(recording)) == expected
+
+
+def test_hidden_ends_and_exploding_others_are_told(tmp_path: Path) -> None:
+    recording = synthetic.make(tmp_path, {"hidden_ends": 2}, intrinsic=np.ones(9))
+    assert titles(recording)["Episode ends are hidden from the shaping wrapper"] == "warning"
+    others = {"pbim": np.full((9, 1), -1e9), "grm": np.ones((9, 1)), "adops": np.full((9, 1), 1e9)}
+    found = diagnosis.diagnose(recording, others)
+    text = next(f.text for f in found if f.title.startswith("Other methods"))
+    assert text == "pbim (|F′| up to 1.0·10⁹)."
+    assert [f.kind for f in found] == sorted((f.kind for f in found), reverse=True)
+
+
+def test_summary_counts_what_happened(tmp_path: Path) -> None:
+    recording = synthetic.make(
+        tmp_path,
+        reward=[-1, -1, 1, 0, -1],
+        intrinsic=[3, 0, -3, 1, 0.5],
+        shaped=[0.9, 0, -1, 1, 0.5],
+        terminated=[0, 0, 0, 0, 1],
+    )
+    text = " ".join(diagnosis.summarize(recording))
+    assert "5 steps of 1 environment(s) of Synthetic-v0, with 1 episode end(s)" in text
+    assert "The task paid −2 in all (80 % of steps paid something)" in text
+    assert "fights the task at 40 % of steps: at 20 % it makes an action look good" in text
+    assert "at 20 % it makes one look bad" in text
+    assert "changed the bonus at 40 % of steps" in text
+    assert "told the opposite of the task at 0 % of steps" in text
+    plain = synthetic.make(tmp_path, critic=False, intrinsic=np.ones(3))
+    text = " ".join(diagnosis.summarize(plain))
+    assert "never changed the bonus" in text
+    assert "fights" not in text
+    assert titles(plain) == {"No critic was recorded": "note"}
+
+
+def test_real_adops_is_never_told_to_contradict(tmp_path: Path) -> None:
+    mode = AutoresetMode.SAME_STEP
+    env = ShapingRecorder(
+        stack("adops", tk.make_vector("sync", mode)), tmp_path / "a.npz", **GAMMAS
+    )
+    run(env, mode, steps=200)
+    assert "opposite of the task at 0 % of steps" in " ".join(diagnosis.summarize(env.finish()))

@@ -1,0 +1,444 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import tracemalloc
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import Autoreset, TimeLimit
+
+from adops_wrappers import (
+    ADOPSWrapper,
+    CriticHandle,
+    GRMWrapper,
+    IntrinsicRewardWrapper,
+    NoShapingWrapper,
+    PBIMWrapper,
+)
+from adops_wrappers.inspect import Recording, ShapingRecorder, storage
+from tests import toolkit as tk
+from tests.inspect.stacks import CLAMP, GAMMAS, METHODS, MODES, run, stack
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", METHODS)
+def test_the_recorder_changes_nothing_and_writes_what_info_says(
+    case: str, mode: AutoresetMode, tmp_path: Path
+) -> None:
+    expected = run(stack(case, tk.make_vector("sync", mode)), mode)
+    env = ShapingRecorder(stack(case, tk.make_vector("sync", mode)), tmp_path / "a.npz")
+    seen = run(env, mode)
+    for key in expected:
+        np.testing.assert_array_equal(seen[key], expected[key])
+    recording = env.finish()
+    np.testing.assert_array_equal(recording.shaped, seen["shaped"])
+    np.testing.assert_array_equal(recording.intrinsic, seen["raw"])
+    np.testing.assert_array_equal(recording.valid, seen["valid"])
+    np.testing.assert_array_equal(recording.ended, seen["done"] & seen["valid"])
+    scale = {"none": 0.3, "adopes-half": 0.5}.get(case, 1.0)
+    assert recording.scale == scale
+    np.testing.assert_array_equal(
+        recording.correction, np.where(seen["valid"], seen["shaped"] - scale * seen["raw"], 0.0)
+    )
+    env.close()
+
+
+def true_steps(mode: AutoresetMode) -> list[list[tk.Step]]:
+    acts = np.random.default_rng(5).integers(0, 3, (60, 3))
+    return tk.record(tk.make_vector("sync", mode), acts, 11, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", ["none", "adops", "grm", "pies"])
+def test_values_deltas_and_f2_equal_a_slow_reference(
+    case: str, mode: AutoresetMode, tmp_path: Path
+) -> None:
+    env = stack(case, tk.make_vector("sync", mode))
+    env = ShapingRecorder(env, tmp_path / "a.npz", tk.critic, **GAMMAS)
+    run(env, mode, interrupt=False)
+    recording = env.finish()
+    seen = 0
+    for i, steps in enumerate(true_steps(mode)):
+        for s in steps:
+            place = (s.time, i)
+            v, after = tk.critic(s.obs), tk.critic(s.next_obs)
+            next_ext = 0.0 if s.terminated else float(after[0])
+            bonus = recording.scale * float(tk.source(s.obs, s.action, s.next_obs))
+            delta_ext = s.reward + tk.GAMMA_EXT * next_ext - v[0]
+            delta_int = bonus + tk.GAMMA_INT * after[1] - v[1]
+            f2 = tk.adops_f2(
+                s.reward, bonus, (v[0], v[1]), (next_ext, after[1]), None,
+                c_ext=1.0, c_int=1.0, epsilon=1e-7,
+            )  # fmt: skip
+            assert recording.valid[place]
+            assert recording.reward[place] == s.reward
+            assert recording.value_ext[place] == v[0]
+            assert recording.value_int[place] == v[1]
+            assert recording.next_value_int[place] == after[1]
+            assert recording.delta_ext[place] == pytest.approx(delta_ext, abs=1e-12)
+            assert recording.delta_int[place] == pytest.approx(delta_int, abs=1e-12)
+            assert recording.f2[place] == pytest.approx(f2, abs=1e-12)
+            assert recording.total_raw[place] == pytest.approx(delta_ext + delta_int, abs=1e-12)
+            assert recording.action is not None
+            assert recording.action[place] == s.action
+            assert recording.episode_step[place] == s.t
+            assert recording.terminated[place] == s.terminated
+            assert recording.truncated[place] == s.truncated
+            seen += 1
+    assert seen == recording.valid.sum() > 60
+    np.testing.assert_array_equal(recording.f2[~recording.valid], 0.0)
+    if case == "adops":
+        # F₂ is recomputed from the columns, the correction is F′ − F: equal up to one rounding.
+        np.testing.assert_allclose(recording.f2, recording.correction, rtol=0, atol=1e-15 * 8)
+
+
+def test_q_values_are_the_recorded_advantage(tmp_path: Path) -> None:
+    mode = AutoresetMode.NEXT_STEP
+    env = stack("adops", tk.make_vector("sync", mode), tk.critic_with_q)
+    env = ShapingRecorder(env, tmp_path / "a.npz", tk.critic_with_q)
+    run(env, mode)
+    recording = env.finish()
+    assert not np.array_equal(recording.advantage_ext, recording.delta_ext)
+    shaped = recording.total()[recording.valid]
+    bad = recording.advantage_ext[recording.valid] < 0
+    assert (shaped[bad] <= -1e-7 + 1e-14).all()
+    assert (shaped[~bad] >= -1e-14).all()
+
+
+@pytest.mark.parametrize("case", ["adops", "grm", "none"])
+def test_single_env_is_the_vector_env_of_one(case: str, tmp_path: Path) -> None:
+    env = ShapingRecorder(stack(case, tk.ScriptedEnv()), tmp_path / "a.npz", tk.critic)
+    twin = stack(case, tk.make_vector("sync", AutoresetMode.DISABLED, num_envs=1))
+    twin = ShapingRecorder(twin, tmp_path / "b.npz", tk.critic)
+    env.reset(seed=4)
+    twin.reset(seed=4)
+    for action in np.random.default_rng(0).integers(0, 3, 40):
+        _, _, terminated, truncated, _ = env.step(int(action))
+        twin.step(np.array([action]))
+        if terminated or truncated:
+            env.reset()
+            twin.reset(options={"reset_mask": np.array([True])})
+    a, b = env.finish().table(), twin.finish().table()
+    assert a.keys() == b.keys()
+    assert len(a["time"]) == 40
+    for key in a:
+        np.testing.assert_array_equal(a[key], b[key])
+
+
+def test_a_stack_without_shaping_is_left_untouched_and_recorded(tmp_path: Path) -> None:
+    mode = AutoresetMode.SAME_STEP
+
+    def sub_env() -> Any:
+        env = IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source)
+        return ADOPSWrapper(env, tk.critic, **GAMMAS)
+
+    for make in (
+        lambda: tk.make_vector("sync", mode),
+        lambda: IntrinsicRewardWrapper(tk.make_vector("sync", mode), tk.source),
+        lambda: SyncVectorEnv([sub_env] * 3, autoreset_mode=mode),
+    ):
+        bare, env = make(), ShapingRecorder(make(), tmp_path / "a.npz", tk.critic, **GAMMAS)
+        bare.reset(seed=1)
+        env.reset(seed=1)
+        for action in np.random.default_rng(0).integers(0, 3, (30, 3)):
+            want, got = bare.step(action), env.step(action)
+            for a, b in zip(want[:4], got[:4], strict=True):
+                np.testing.assert_array_equal(a, b)
+            assert want[4].keys() == got[4].keys()
+        recording = env.finish()
+    # F′ of wrappers inside the sub-envs is found, and is what a wrapper outside would have made.
+    outside = ShapingRecorder(stack("adops", tk.make_vector("sync", mode)), tmp_path / "b.npz")
+    outside.reset(seed=1)
+    for action in np.random.default_rng(0).integers(0, 3, (30, 3)):
+        outside.step(action)
+    expected = outside.finish()
+    np.testing.assert_allclose(recording.shaped, expected.shaped, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(recording.correction, expected.correction, rtol=0, atol=1e-12)
+
+
+def test_single_stack_without_shaping(tmp_path: Path) -> None:
+    env = ShapingRecorder(tk.ScriptedEnv(), tmp_path / "a.npz")
+    env.reset(seed=0)
+    reward = env.step(0)[1]
+    recording = env.finish()
+    assert recording.reward[0, 0] == reward
+    assert recording.intrinsic[0, 0] == recording.shaped[0, 0] == 0.0
+    assert not recording.has_critic
+    with pytest.raises(ValueError, match="without a critic"):
+        _ = recording.value_ext
+
+
+def test_an_autoreset_above_the_shaping_wrapper_leaves_out_its_dummy_steps(tmp_path: Path) -> None:
+    env = Autoreset(stack("pbim", tk.ScriptedEnv()))
+    env = ShapingRecorder(env, tmp_path / "a.npz")
+    env.reset(seed=0)
+    done, dummies, ends = False, 0, 0
+    for _ in range(50):
+        dummies += done
+        _, _, terminated, truncated, _ = env.step(0)
+        done = terminated or truncated
+        ends += done
+    recording = env.finish()
+    assert recording.steps == 50 - dummies
+    assert recording.valid.all()
+    assert recording.ended.sum() == ends > 5
+    np.testing.assert_array_equal(
+        np.flatnonzero(recording.begins[1:, 0]), np.flatnonzero(recording.ended[:-1, 0])
+    )
+
+
+def test_ends_that_the_shaping_wrapper_cannot_see_are_counted(tmp_path: Path) -> None:
+    inner = stack("pbim", tk.ScriptedEnv(longest=10**6))
+    env = ShapingRecorder(TimeLimit(inner, max_episode_steps=5), tmp_path / "a.npz")
+    for _ in range(2):
+        env.reset(seed=0)
+        for _ in range(5):
+            env.step(0)
+    with pytest.warns(RuntimeWarning, match="Two episodes in a row"):
+        env.reset(seed=0)
+    for _ in range(5):
+        env.step(0)
+    recording = env.finish()
+    assert recording.meta["hidden_ends"] == 3
+    assert not recording.ended.any()
+    assert recording.episode[:, 0].tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    assert recording.episode_step[:, 0].tolist() == [*range(5)] * 3
+
+
+def test_one_network_pass_per_step_with_a_handle(tmp_path: Path) -> None:
+    calls = []
+
+    def counting(obs: Any) -> Any:
+        calls.append(1)
+        return tk.critic(obs)
+
+    critic = CriticHandle(counting)
+    env = IntrinsicRewardWrapper(tk.make_vector("sync", AutoresetMode.NEXT_STEP), tk.source)
+    env = ShapingRecorder(GRMWrapper(env), tmp_path / "a.npz", critic)
+    obs, _ = env.reset(seed=0)
+    for _ in range(20):
+        critic(obs)  # the agent's own look
+        obs, *_ = env.step(np.zeros(3, dtype=np.int64))
+    assert len(calls) == 21
+
+
+def test_names_settings_and_repr(tmp_path: Path) -> None:
+    env = ShapingRecorder(
+        stack("adops-weighted", tk.make_vector("sync", AutoresetMode.SAME_STEP)),
+        tmp_path / "new" / "a.npz",
+    )
+    assert isinstance(env, ShapingRecorder)
+    assert env.shaper is env.core.shaper
+    run(env, AutoresetMode.SAME_STEP, steps=3)
+    recording = env.finish()
+    assert {key: recording.meta[key] for key in CLAMP} == CLAMP
+    assert recording.method == "adops"
+    assert "ScriptedEnv" in repr(recording) or "SyncVectorEnv" in repr(recording)
+    assert "3 steps of 3" in repr(recording)
+    single = ShapingRecorder(stack("grm", tk.ScriptedEnv()), tmp_path / "b.npz", gamma_ext=0.9)
+    single.reset(seed=0)
+    single.step(0)
+    recording = single.finish()
+    assert recording.meta["gamma_ext"] == 0.9
+    assert recording.meta["gamma_int"] == tk.GAMMA_INT  # GRM's own
+
+
+def test_refusals(tmp_path: Path) -> None:
+    env = stack("adops", tk.ScriptedEnv())
+    path = tmp_path / "a.npz"
+    with pytest.raises(ValueError, match="another critic"):
+        ShapingRecorder(env, path, tk.critic_with_q)
+    with pytest.raises(ValueError, match=r"gamma_int=0\.9, not 0\.5"):
+        ShapingRecorder(env, path, gamma_int=0.5)
+    with pytest.raises(ValueError, match="gamma_ext must be"):
+        ShapingRecorder(stack("none", tk.ScriptedEnv()), path, gamma_ext=2.0)
+    with pytest.raises(ValueError, match="render_mode='rgb_array'"):
+        ShapingRecorder(env, path, frames="render")
+    with pytest.raises(ValueError, match="frames must be"):
+        ShapingRecorder(env, path, frames="film")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="frame_size"):
+        ShapingRecorder(env, path, frames="observation", frame_size=0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_q_values_must_come_always_or_never(tmp_path: Path) -> None:
+    critic = CriticHandle(tk.critic)
+    env = ShapingRecorder(stack("adops", tk.ScriptedEnv(), critic), tmp_path / "a.npz")
+    env.reset(seed=0)
+    env.step(0)
+    critic.register(tk.critic_with_q)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="advantage_ext came or went"):
+        env.step(0)
+
+
+def test_the_file_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    env = ShapingRecorder(stack("none", tk.ScriptedEnv()), path)
+    env.reset(seed=0)
+    env.step(0)
+    assert not path.exists()
+    assert len(list(tmp_path.iterdir())) == 1  # the temporary one
+    env.close()
+    assert [file.name for file in tmp_path.iterdir()] == ["a.npz"]
+    before = path.read_bytes()
+    env = ShapingRecorder(stack("none", tk.ScriptedEnv()), path)
+    env.close()  # no step: nothing replaces what was there
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_the_file_needs_neither_pickle_nor_the_package(tmp_path: Path) -> None:
+    env = ShapingRecorder(stack("adops", tk.ScriptedEnv()), tmp_path / "a.npz")
+    env.reset(seed=0)
+    env.step(0)
+    recording = env.finish()
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as arrays:
+        for name in arrays.files:
+            if name != "meta.json":
+                assert arrays[name].dtype != object
+        np.testing.assert_array_equal(arrays["shaped/000000"], recording.shaped)
+    with zipfile.ZipFile(tmp_path / "a.npz") as file:
+        assert json.loads(file.read("meta.json"))["method"] == "adops"
+
+
+def test_an_unfinished_program_leaves_its_recording_and_a_killed_one_none(tmp_path: Path) -> None:
+    script = """
+        import os, sys
+        from tests import toolkit as tk
+        from tests.inspect.stacks import stack
+        from adops_wrappers.inspect import ShapingRecorder
+        env = ShapingRecorder(stack("none", tk.ScriptedEnv()), sys.argv[1])
+        env.reset(seed=0)
+        env.step(0)
+        if os.fork() == 0:
+            sys.exit(0)  # a forked copy must not finish its parent's file
+        os.wait()
+        assert not os.path.exists(sys.argv[1])
+        os.kill(os.getpid(), 9) if sys.argv[2] == "killed" else sys.exit(3)
+    """
+    root = Path(__file__).parents[2]
+    for how, code in (("left", 3), ("killed", -9)):
+        path = tmp_path / f"{how}.npz"
+        command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script), str(path), how]
+        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(root)})
+        assert done.returncode == code
+        assert path.exists() == (how == "left")
+    assert Recording.load(tmp_path / "left.npz").steps == 1
+
+
+def test_memory_is_flat_and_chunks_join_seamlessly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "_CHUNK_BYTES", 2**14)
+    peaks = []
+    for steps in (200, 1400):
+        env = ShapingRecorder(
+            stack("adops", tk.make_vector("sync", AutoresetMode.NEXT_STEP)),
+            tmp_path / f"{steps}.npz",
+            frames=lambda env, obs: np.zeros((3, 20, 20), dtype=np.uint8) + 7,
+        )
+        env.reset(seed=0)
+        acts = np.random.default_rng(0).integers(0, 3, (steps, 3))
+        env.step(acts[0])
+        tracemalloc.start()
+        for action in acts[1:]:
+            env.step(action)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        env.close()
+    columns = 18
+    per_entry = 2000  # a zip keeps its directory in memory: some hundred bytes for each chunk
+    chunks = len(zipfile.ZipFile(tmp_path / "1400.npz").namelist())
+    assert chunks > 6 * columns
+    assert peaks[1] - peaks[0] < chunks * per_entry < 1400 * 3 * 20 * 20 * 3
+    short, long = (Recording.load(tmp_path / f"{steps}.npz") for steps in (200, 1400))
+    for name in ("reward", "shaped", "value_int", "valid", "begins"):
+        np.testing.assert_array_equal(getattr(long, name)[:200], getattr(short, name))
+    assert (long.frame(1399, 2) == 7).all()
+
+
+def test_pictures_are_of_the_state_before_the_action(tmp_path: Path) -> None:
+    class Pixels(gym.Env[Any, Any]):
+        observation_space = gym.spaces.Box(0, 255, (9, 6), np.uint8)
+        action_space = gym.spaces.Discrete(2)
+        render_mode = "rgb_array"
+
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            self.brightness = 10
+            return self.observe(), {}
+
+        def step(self, action: Any) -> Any:
+            self.brightness += 5
+            return self.observe(), 0.0, False, False, {}
+
+        def observe(self) -> Any:
+            return np.full((9, 6), self.brightness, dtype=np.uint8)
+
+        def render(self) -> Any:
+            return np.repeat(self.observe()[..., None], 3, axis=-1)
+
+    for frames in ("render", "observation", lambda env, obs: obs):
+        env = NoShapingWrapper(IntrinsicRewardWrapper(Pixels(), lambda s, a, ns: 0.0))
+        env = ShapingRecorder(env, tmp_path / "a.npz", frames=frames, frame_size=5)
+        env.reset(seed=0)
+        for _ in range(3):
+            env.step(0)
+        recording = env.finish()
+        assert recording.frame(0).shape == (5, 3, 3)  # 9 × 6 in blocks of 2
+        assert [int(recording.frame(t).max()) for t in range(3)] == [10, 15, 20]
+        with pytest.raises(IndexError, match="no picture of step 3"):
+            recording.frame(3)
+
+
+def test_pictures_of_some_rows(tmp_path: Path) -> None:
+    pictures = np.arange(3, dtype=np.uint8)[:, None, None, None] * np.ones((3, 4, 4, 3), np.uint8)
+    env = stack("none", tk.make_vector("sync", AutoresetMode.NEXT_STEP))
+    env = ShapingRecorder(env, tmp_path / "a.npz", frames=lambda e, o: pictures, frame_rows=2)
+    run(env, AutoresetMode.NEXT_STEP, steps=2)
+    recording = env.finish()
+    assert (recording.frame(1, 1) == 1).all()
+    with pytest.raises(IndexError, match=r"pictures of 2 environment\(s\)"):
+        recording.frame(0, 2)
+
+
+def test_recording_goes_on_from_a_running_method(tmp_path: Path) -> None:
+    inner = PBIMWrapper(IntrinsicRewardWrapper(tk.ScriptedEnv(longest=99), tk.source), gamma=0.9)
+    inner.reset(seed=1)
+    inner.step(0)
+    env = ShapingRecorder(inner, tmp_path / "a.npz")
+    env.step(0)  # no reset: the episode goes on
+    recording = env.finish()
+    assert recording.meta["initial_state"]["debt"][0] != 0.0
+    assert not recording.begins.any()
+    env.step(0)  # after finish the env lives on, unrecorded
+    assert Recording.load(tmp_path / "a.npz").steps == 1
+
+
+def test_actions_that_are_no_arrays_are_left_out(tmp_path: Path) -> None:
+    class Structured(tk.ScriptedEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = gym.spaces.Dict({"move": gym.spaces.Discrete(3)})
+
+        def step(self, action: Any) -> Any:
+            return super().step(action["move"])
+
+    env = IntrinsicRewardWrapper(Structured(), lambda s, a, ns: 1.0)
+    env = ShapingRecorder(env, tmp_path / "a.npz")
+    env.reset(seed=0)
+    env.step({"move": 1})
+    assert env.shaper.name == "none"
+    recording = env.finish()
+    assert recording.action is None
+    assert "action" not in recording.table()

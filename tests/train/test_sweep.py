@@ -1,0 +1,413 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import textwrap
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from train_scripts import command, environment, learned, load_script, read_metrics, run_script
+
+ITERATIONS = 25
+SMALL = [
+    *("env_id=adops/KeyDoorTV-v0", "bonus=rnd", "num_envs=4", "num_steps=16", "mlp_hidden=16"),
+    *("obs_norm_init_iterations=1", "checkpoint_every=4", "tensorboard=false"),
+    f"total_iterations={ITERATIONS}",
+]
+
+
+@pytest.fixture(scope="module")
+def sweep(ppo_rnd):
+    return load_script("sweep")
+
+
+def pairs(settings):
+    return dict(setting.split("=") for setting in settings)
+
+
+# Cells
+
+
+def test_cells_of_a_grid_and_their_names(sweep):
+    cells = sweep.expand(
+        ["none", "adops"],
+        [1, 2],
+        {"env_id": "adops/KeyDoorTV-v0", "tie_tolerance": "1e-9"},
+        {"epsilon": ["1e-2", "1E-7"], "bonus": ["rnd"]},
+    )
+    assert [cell.name for cell in cells] == [
+        "none__bonus=rnd__seed1",
+        "none__bonus=rnd__seed2",
+        "adops__bonus=rnd__epsilon=0.01__seed1",
+        "adops__bonus=rnd__epsilon=0.01__seed2",
+        "adops__bonus=rnd__epsilon=1e-07__seed1",
+        "adops__bonus=rnd__epsilon=1e-07__seed2",
+    ]
+    # Plain RND reads no epsilon and no tie tolerance; ppo_rnd.py would refuse them.
+    assert dict(cells[0].fixed) == {"env_id": "adops/KeyDoorTV-v0"}
+    assert dict(cells[2].fixed)["tie_tolerance"] == "1e-09"
+
+
+def test_a_name_is_a_directory_and_does_not_depend_on_order(sweep):
+    one, *_ = sweep.expand(["none"], [3], {}, {"gamma_ext": ["0.9"], "env_id": ["adops/A-v0"]})
+    two, *_ = sweep.expand(["none"], [3], {}, {"env_id": ["adops/A-v0"], "gamma_ext": [".90"]})
+    assert one == two
+    assert one.name == "none__env_id=adops-A-v0__gamma_ext=0.9__seed3"
+
+
+def test_flags_give_ppo_rnd_the_settings_of_the_cell(sweep, ppo_rnd):
+    settings = {"tensorboard": "false", "save_model": "True", "num_envs": "8"}
+    (cell,) = sweep.expand(["grm-norm"], [7], settings, {"delay": ["3"]})
+    assert ppo_rnd.parse_args(cell.flags()) == ppo_rnd.Args(
+        shaping="grm-norm", seed=7, tensorboard=False, save_model=True, num_envs=8, delay=3
+    )
+
+
+def test_paper_is_nine_configurations_at_the_default_settings(sweep, ppo_rnd):
+    cells = sweep.paper_cells()
+    counts = {m: sum(c.method == m for c in cells) for m in dict.fromkeys(c.method for c in cells)}
+    assert counts == {
+        **{"none": 20, "pies": 20, "adops": 20, "adopes": 20, "adopes-half": 20},
+        **{"grm": 10, "grm-norm": 10, "pbim": 1, "pbim-norm": 1},
+    }
+    assert len({cell.name for cell in cells}) == 122
+    assert ppo_rnd.parse_args(cells[25].flags()) == ppo_rnd.Args(shaping="pies", seed=6)
+
+
+# Plan
+
+
+def test_dry_run_reckons_hours_and_disk_and_writes_nothing(sweep, tmp_path, capsys):
+    root = tmp_path / "sweep"
+    flags = ["--methods", "none", "adops", "--seeds", "1-3", "--sps", "2", "--jobs", "3"]
+    code = sweep.main([str(root), *flags, "--settings", *SMALL, "--dry-run"])
+    output = capsys.readouterr().out
+    assert code == 0
+    # 25 iterations of 4·16 steps at 2 steps/s are 800 s; six runs, three at a time.
+    assert "6 cells, 0 finished. About 1.3 h of runs at 2 steps/s each (--sps)" in output
+    assert "26.7 min with 3 at a time" in output
+    lines = [line.split() for line in output.splitlines()]
+    assert ["none", "-", "3", "0", "0", "3", "40.0", "min"] in lines
+    plan = sweep.check(sweep.expand(["none"], [1], pairs(SMALL)), root)
+    assert f"{6 * plan.bytes_left() / 2**20:.0f} MB needed" in output
+    assert not root.exists()
+
+
+def test_speed_is_measured_where_there_are_runs_and_assumed_elsewhere(sweep, tmp_path):
+    cells = sweep.expand(["none", "adops"], [1], pairs(SMALL))
+    assert sweep.check(cells, tmp_path).sps_source.startswith("assumed for other")
+    run_dir = tmp_path / cells[0].name
+    run_dir.mkdir()
+    (run_dir / "metrics.csv").write_text("iteration,charts/SPS\n1,10\n5,400.0\n6,77")
+    plan = sweep.check(cells, tmp_path)
+    assert (plan.sps, plan.sps_source) == (400.0, "mean of 1 runs in this directory")
+    assert plan.progress[cells[0].name].iteration == 5
+    atari = sweep.expand(["none"], [1], {})
+    assert sweep.check(atari, tmp_path / "a", on_gpu=True).hours(atari[0]) == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--methods", "adop"], r"unknown method 'adop'; there are none, adops.*mean adops\?"),
+        ([], r"name the --methods, of none, adops"),
+        (["--methods", "none", "--settings", "num_env=3"], r"no setting num_env.*num_envs\?"),
+        (["--methods", "none", "--settings", "num_envs"], r"takes name=value, got 'num_envs'"),
+        (["--methods", "none", "--settings", "seed=3"], r"seed is set by the sweep itself"),
+        (["--methods", "none", "--grid", "delay=1", "delay=2"], r"names delay twice"),
+        (
+            ["--methods", "none", "--grid", "num_envs=1,2", "--settings", "num_envs=1"],
+            r"num_envs cannot stand in --settings and in --grid",
+        ),
+        (["--methods", "none", "--seeds", "one"], r"ranges such as 1-20, got 'one'"),
+        (["--methods", "none", "--seeds", "5-3"], r"the range 5-3 is empty"),
+        (["--paper", "--methods", "none"], r"--paper sets methods and seeds itself"),
+        (["--methods", "none", "--threads", "0"], r"--threads must be at least 1"),
+        (["--methods", "none", "--jobs", "-1"], r"--jobs must not be negative"),
+        (["--methods", "none", "--slurm-extra", "qos"], r"--slurm-extra takes name=value"),
+        (
+            ["--methods", "none", "--settings", "num_envs=6", "--ranks", "4"],
+            r"none__seed1: num_envs=6 cannot be split over --ranks 4",
+        ),
+        (
+            ["--methods", "none", "--settings", "gamma_ext=1.5"],
+            r"cell none__seed1: --gamma-ext must lie in \[0, 1\], got 1\.5",
+        ),
+        (["--methods", "none", "--settings", "env_id=No/Such-v0"], r"No/Such-v0 cannot be built"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_starts(sweep, tmp_path, flags, message):
+    with pytest.raises(SystemExit, match=message):
+        sweep.main([str(tmp_path / "sweep"), *flags])
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_no_slurm_is_said(sweep, tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    flags = ["--methods", "none", "--executor", "slurm"]
+    with pytest.raises(SystemExit, match=r"no SLURM on this machine.*--executor local"):
+        sweep.main([str(tmp_path / "sweep"), *flags])
+    for name in ("sbatch", "squeue", "scontrol"):
+        path = tmp_path / name
+        path.write_text("#!/bin/sh\necho slurm_load_jobs error: Unable to contact >&2\nexit 1\n")
+        path.chmod(0o755)
+    with pytest.raises(SystemExit, match="SLURM does not answer: slurm_load_jobs error: Unable"):
+        sweep.main([str(tmp_path / "sweep"), *flags])
+
+
+def test_missing_submitit_is_said(sweep, monkeypatch):
+    monkeypatch.setattr(sweep.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r'pip install "adops-wrappers\[cluster\]"'):
+        sweep.require_slurm()
+
+
+# Runs of a stand-in for ppo_rnd.py, which starts at once
+
+STAND_IN = """
+import json, pathlib, signal, sys, time
+
+flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+run_dir = pathlib.Path(flags.get("--run-dir") or flags["--resume"])
+stopped = []
+signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+print("--run-dir" in flags and "new" or "resumed", flush=True)
+(run_dir / "config.json").write_text("{}")
+seed = run_dir.name[-1]
+if seed == "9":
+    sys.exit("this run cannot work")
+deadline = time.monotonic() + (60 if seed == "8" and "--run-dir" in flags else 0)
+while time.monotonic() < deadline and not stopped:
+    time.sleep(0.01)
+reason = "stopped by SIGTERM" if stopped else "finished"
+status = {"iteration": 3, "finished": not stopped, "reason": reason}
+(run_dir / "status.json").write_text(json.dumps(status))
+"""
+
+
+@pytest.fixture
+def stand_in(sweep, tmp_path, monkeypatch):
+    script = tmp_path / "stand_in.py"
+    script.write_text(textwrap.dedent(STAND_IN))
+    monkeypatch.setattr(sweep, "SCRIPT", script)
+    monkeypatch.setattr(sweep, "refuse_other_run", lambda run_dir, wanted: None)
+
+
+def plan_for(sweep, root, seeds):
+    root.mkdir(exist_ok=True)
+    return sweep.check(sweep.expand(["none"], seeds, pairs(SMALL)), root)
+
+
+def states(results):
+    return {name[-1]: result.state for name, result in results.items()}
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_failed_cell_is_reported_and_stops_no_other(sweep, tmp_path, capsys):
+    root = tmp_path / "sweep"
+    plan = plan_for(sweep, root, [9, 1, 2])
+    results = sweep.run_local(plan, jobs=1, refresh=0.01)
+    assert states(results) == {"9": "failed", "1": "finished", "2": "finished"}
+    assert sweep.report(plan, results) == 1
+    output = capsys.readouterr().out
+    tail = output[output.index("FAILED none__seed9: exit code 1. Last lines of") :]
+    assert "\n    this run cannot work\n" in tail
+    assert "2 of 3 cells finished, 1 failed" in tail
+    logs = {seed: (root / f"none__seed{seed}" / "output.log").read_text() for seed in (1, 9)}
+    again = plan_for(sweep, root, [9, 1, 2])
+    assert [cell.seed for cell in again.open] == [9]
+    sweep.run_local(again, jobs=1, refresh=0.01)
+    assert (root / "none__seed1" / "output.log").read_text() == logs[1]
+    assert (root / "none__seed9" / "output.log").read_text().count("this run cannot work") == 2
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_run_on_several_ranks_goes_through_torchrun(sweep, tmp_path):
+    plan = plan_for(sweep, tmp_path / "sweep", [1])
+    results = sweep.run_local(plan, ranks=2, refresh=0.01)
+    assert states(results) == {"1": "finished"}
+    log = (tmp_path / "sweep" / "none__seed1" / "output.log").read_text().splitlines()
+    assert log.count("new") == 2
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_sigterm_lets_the_runs_write_their_checkpoint(sweep, tmp_path, capsys):
+    root = tmp_path / "sweep"
+    plan = plan_for(sweep, root, [8, 1])
+
+    def stop_when_running(seconds):
+        if (root / "none__seed8" / "config.json").exists():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    waits = SimpleNamespace(**{**vars(time), "sleep": stop_when_running})
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "time", waits)
+        # The first signal asks; from the second on the run would be killed.
+        patch.setattr(sweep.StopOnSignal, "_handle", lambda self, *_: setattr(self, "count", 1))
+        results = sweep.run_local(plan, jobs=1)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert states(results) == {"8": "stopped", "1": "waiting"}
+    assert sweep.report(plan, results) == 1
+    assert "0 of 2 cells finished, 0 failed, 2 to go on with" in capsys.readouterr().out
+    again = sweep.run_local(plan_for(sweep, root, [8, 1]), jobs=2, refresh=0.01)
+    assert states(again) == {"8": "finished", "1": "finished"}
+    log = (root / "none__seed8" / "output.log").read_text().splitlines()
+    assert [line for line in log if not line.startswith("---")] == ["new", "resumed"]
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_run_that_is_still_at_work_is_waited_for(sweep, tmp_path, capsys):
+    """As when a sweep was killed and its runs outlived it for a moment."""
+    root = tmp_path / "sweep"
+    plan = plan_for(sweep, root, [1])
+    run_dir = root / "none__seed1"
+    run_dir.mkdir()
+    other = sweep.take_lock(run_dir / ".lock")
+    with pytest.raises(sweep.Held, match=f"process {os.getpid()} of .* on .* since 20"):
+        sweep.start_run(run_dir, [])
+
+    def let_go(seconds):
+        other.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "time", SimpleNamespace(**{**vars(time), "sleep": let_go}))
+        results = sweep.run_local(plan, jobs=1)
+    assert states(results) == {"1": "finished"}
+    assert f"none__seed1: waiting for process {os.getpid()} of" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_full_disk_loses_nothing(sweep, tmp_path, monkeypatch, capsys):
+    root = tmp_path / "sweep"
+    plan = plan_for(sweep, root, [1, 2, 3])
+    need = plan.bytes_per_run["none__seed1"]
+    disk = SimpleNamespace(free=need * 3 - 1)
+    monkeypatch.setattr(sweep.shutil, "disk_usage", lambda path: disk)
+    with pytest.raises(SystemExit, match=r"the sweep needs about .* MB more\. Free some space"):
+        sweep.main([str(root), "--methods", "none", "--seeds", "1-3", "--settings", *SMALL])
+    monkeypatch.setattr(
+        sweep.shutil,
+        "disk_usage",
+        lambda path: SimpleNamespace(free=0 if sweep.is_finished(root / "none__seed1") else need),
+    )
+    results = sweep.run_local(plan, jobs=1, refresh=0.01)
+    assert states(results) == {"1": "finished", "2": "waiting", "3": "waiting"}
+    assert sweep.report(plan, results) == 1
+    assert "Not started: the disk has 0 MB free and a run needs" in capsys.readouterr().out
+    monkeypatch.undo()
+    assert sweep.is_finished(root / "none__seed1")
+
+
+def test_unwritable_directory_is_said(sweep, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match="cannot write to"), sweep.hold(tmp_path / "file" / "x"):
+        pass
+
+
+def test_two_sweeps_in_one_directory(sweep, tmp_path):
+    root = tmp_path / "sweep"
+    flags = [str(root), "--methods", "none", "--settings", *SMALL]
+    holder = rf"in use by another sweep: process {os.getpid()} of .* since 20"
+    with sweep.hold(root), pytest.raises(SystemExit, match=holder):
+        sweep.main(flags)
+    assert [path.name for path in root.iterdir()] == [".lock"]
+
+
+# Real runs
+
+
+def one_run(ppo_rnd, sweep, cell: object, run_dir: Path) -> None:
+    flags = [*cell.flags(), "--run-dir", str(run_dir), "--torch-threads", "1"]
+    ppo_rnd.train(ppo_rnd.parse_args(flags))
+
+
+def wait_until(ready, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 120
+    while not ready():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_killed_grid_started_again_equals_uninterrupted_runs(sweep, ppo_rnd, tmp_path):
+    """Three methods × three seeds; the sweep and its runs are killed without warning."""
+    root, methods = tmp_path / "sweep", ["none", "adops", "pbim"]
+    cells = sweep.expand(methods, [1, 2, 3], pairs(SMALL))
+    for cell in cells:
+        one_run(ppo_rnd, sweep, cell, tmp_path / "whole" / cell.name)
+
+    flags = [str(root), "--methods", *methods, "--seeds", "1-3", "--jobs", "2", "--refresh", "0.1"]
+    process = subprocess.Popen(
+        command("sweep.py", *flags, "--settings", *SMALL),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    victim = root / cells[2].name
+    wait_until(
+        lambda: (victim / "metrics.csv").exists() and len(read_metrics(victim)) >= 5, process
+    )
+    pid = int((victim / ".lock").read_text().split()[1])
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    process.kill()
+    process.communicate()
+    rows_before = len(read_metrics(victim))
+    finished = [cell.name for cell in cells if sweep.is_finished(root / cell.name)]
+    assert rows_before < ITERATIONS
+    assert 0 < len(finished) < len(cells)
+    kept = {name: (root / name / "metrics.csv").stat().st_mtime_ns for name in finished}
+
+    output = run_script("sweep.py", *flags, "--settings", *SMALL)
+    assert "9 of 9 cells finished, 0 failed, 0 to go on with" in output
+    for cell in cells:
+        assert learned(root / cell.name) == learned(tmp_path / "whole" / cell.name), cell.name
+    assert len(learned(victim)) == ITERATIONS
+    assert "--resume" in (victim / "output.log").read_text()
+    assert {n: (root / n / "metrics.csv").stat().st_mtime_ns for n in finished} == kept
+
+
+def test_other_settings_in_the_same_directory_are_refused(sweep, ppo_rnd, tmp_path):
+    (cell,) = sweep.expand(["none"], [1], {**pairs(SMALL), "total_iterations": "1"})
+    one_run(ppo_rnd, sweep, cell, tmp_path / cell.name)
+    before = (tmp_path / cell.name / "metrics.csv").read_bytes()
+    flags = [str(tmp_path), "--methods", "none", "--settings", *SMALL]
+    with pytest.raises(SystemExit, match=r"total_iterations is 1 there and 25 here.*nothing was"):
+        sweep.main(flags)
+    assert (tmp_path / cell.name / "metrics.csv").read_bytes() == before
+    (tmp_path / cell.name / "config.json").write_text("{")
+    with pytest.raises(SystemExit, match=r"config\.json cannot be read"):
+        sweep.main(flags)
+
+
+# Table
+
+
+def test_progress_table_shows_the_runs_at_work(sweep, tmp_path):
+    plan = plan_for(sweep, tmp_path, [1, 2, 3])
+    run_dir = tmp_path / "none__seed2"
+    run_dir.mkdir()
+    (run_dir / "metrics.csv").write_text(
+        "iteration,charts/episodic_return_recent,charts/SPS\n1,,16.0\n5,0.25,32.0\n"
+    )
+    written: list[str] = []
+    show = sweep.ProgressTable(plan, written.append)
+    results = {"none__seed1": sweep.Result("finished")}
+    show.draw({"none__seed2": "running"}, results)
+    assert written[0].endswith(" none__seed2: running\n")
+    show.draw({"none__seed2": "running"}, results, last=True)
+    # 20 iterations of 64 steps are left, at 32 steps/s.
+    assert written[1:] == [
+        "3 cells: 1 finished, 1 at work, 1 waiting\n"
+        "cell         state    iteration  SPS  return  left\n"
+        "none__seed2  running  5/25       32   0.25    40 s\n"
+    ]
+    show.live, show.lines = True, 3
+    show.draw({}, {**results, "none__seed2": sweep.Result("failed")}, last=True)
+    assert written[2:] == ["\x1b[3A\x1b[J", "3 cells: 1 failed, 1 finished, 0 at work, 1 waiting\n"]
