@@ -17,6 +17,11 @@ def on_config(config: Any) -> Any:
     return config
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Name files of the repository that are no part of the site instead of linking to them."""
+    return re.sub(r"\[([^\]]+)\]\(\.\./(notebooks/[^)]+)\)", r"\1 (`\2`)", markdown)
+
+
 def on_page_content(html: str, **_: Any) -> str:
     """Set V_E as V with an index, in running text and in formulas, but never in code."""
     html = FORMULA.sub(lambda match: match[1] + _scripts(match[2]) + match[3], html)
