@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted(
     path
     for path in (ROOT / "docs").rglob("*.md")
-    if not path.name.startswith("_") and "```python" in path.read_text()
+    if not path.name.startswith("_") and re.search(r"(?<!-->\n)```python", path.read_text())
 )
 BLOCK = re.compile(
     r"(<!-- not run:[^>]*-->\n)?^```python[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE
