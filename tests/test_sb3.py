@@ -22,6 +22,7 @@ from adops_wrappers import (
     CountBonus,
     GRMWrapper,
     IntrinsicRewardWrapper,
+    NoShapingWrapper,
     PIESWrapper,
     TDCritic,
     make_shaping,
@@ -279,3 +280,51 @@ def test_callback_without_shaping_logs_nothing() -> None:
     model = PPO("MlpPolicy", SB3VecEnv(vector_env(Bandit, 2)), n_steps=8, batch_size=16, n_epochs=1)
     model.learn(16, callback=log)
     assert log.history == []
+
+
+def test_images_of_envs_that_render() -> None:
+    env = gym.make_vec(
+        "adops/LoopFarm-v0",
+        num_envs=2,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        render_mode="rgb_array",
+    )
+    adapted = SB3VecEnv(env)
+    adapted.reset()
+    images = adapted.get_images()
+    assert len(images) == 2
+    assert all(image.ndim == 3 and image.shape[2] == 3 for image in images)
+
+
+def test_batched_dict_of_final_observations() -> None:
+    """A vector env may batch the final observations of a Dict space instead of listing them."""
+
+    class Batched(vector.NoShapingWrapper):
+        def step(self, actions: Any) -> Any:
+            *rest, info = super().step(actions)
+            final = info.get("final_obs")
+            if final is not None:
+                blank = {"a": np.zeros(3), "b": np.int64(0)}
+                rows = [blank if row is None else row for row in final]
+                info = {**info, "final_obs": {k: np.stack([r[k] for r in rows]) for k in blank}}
+            return *rest, info
+
+    listed = NoShapingWrapper(
+        IntrinsicRewardWrapper(vector_env(lambda: tk.ScriptedEnv("dict"), 2), tk.source)
+    )
+    batched = Batched(
+        IntrinsicRewardWrapper(vector_env(lambda: tk.ScriptedEnv("dict"), 2), tk.source)
+    )
+    envs = [SB3VecEnv(listed), SB3VecEnv(batched)]
+    for env in envs:
+        env.seed(0)
+        env.reset()
+    ends = 0
+    for _ in range(20):
+        (_, _, dones, first), (_, _, _, second) = (env.step(np.zeros(2, int)) for env in envs)
+        for row in np.flatnonzero(dones):
+            ends += 1
+            left, right = (infos[row]["terminal_observation"] for infos in (first, second))
+            np.testing.assert_array_equal(left["a"], right["a"])
+            assert left["b"] == right["b"]
+    assert ends > 4
