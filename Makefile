@@ -6,7 +6,7 @@ LOWEST ?= .venv-lowest
 BIN := $(VENV)/bin
 
 .PHONY: install test lint types test-newest test-lowest test-slurm train demo benchmark figures \
-	notebooks clean
+	notebooks docs test-package clean
 
 install: $(VENV)/installed
 
@@ -62,6 +62,15 @@ figures: install
 # All notebooks in full, with a training run on Montezuma's Revenge: some ten minutes.
 notebooks: install
 	$(BIN)/python notebooks/build.py run --keep notebooks/executed
+
+# The documentation site into site/, warnings as errors.
+docs: install
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Wheel and sdist in clean environments: the core alone, and with each extra. Some minutes.
+test-package: install
+	$(BIN)/python scripts/test_package.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .coverage

@@ -93,6 +93,8 @@ class ShapingCore:
         self._observation: Any = None
         self._warned_large = False
         self.listener: Listener | None = None
+        if consults_critic and self.critic is not None:
+            self.critic.attach(layout, shaper.discounts, self.int_bootstrap)
 
     def consult(
         self,
@@ -121,6 +123,7 @@ class ShapingCore:
             self.critic, self.consults_critic = as_handle(critic), True
             if int_bootstrap is not None:
                 self.int_bootstrap = _checked_bootstrap(int_bootstrap, self.layout)
+            self.critic.attach(self.layout, self.shaper.discounts, self.int_bootstrap)
         if self.potential is None:
             self.potential = potential
         self._now = None

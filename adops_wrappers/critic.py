@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adops_wrappers.arrays import FloatArray, copy_observation, same_observation, to_float64
+from adops_wrappers.episodes import EnvLayout
 from adops_wrappers.shaping.base import Transition
 
 
@@ -83,6 +84,14 @@ class CriticHandle:
             # A copy: envs with copy=False write the next observation into the same array.
             self._seen, self._answer, self._has_answer = copy_observation(obs), answer, True
         return self._answer
+
+    def attach(
+        self, layout: EnvLayout, discounts: tuple[float, float] | None, int_bootstrap: str
+    ) -> None:
+        """Hear from a wrapper that is going to consult this critic what its streams are.
+
+        A critic that learns by itself takes γ_E, γ_I and the rule at episode ends from here.
+        """
 
     @property
     def observe(self) -> Callable[[Transition], None] | None:

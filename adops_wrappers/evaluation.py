@@ -11,7 +11,7 @@ from adops_wrappers import vector, wrappers
 
 @contextmanager
 def evaluation_mode(env: Any) -> Iterator[Any]:
-    """Freeze counts, running means, scales and ζ of all wrappers in `env`'s stack.
+    """Freeze counts, running means, scales, ζ and learning critics of `env`'s stack.
 
     Debts and episodes run on as always. Wrappers inside a vector env's sub-envs are out of
     reach: the stack is followed from `env` down to the base env.
@@ -40,6 +40,7 @@ def _stateful_parts(env: Any) -> Iterator[Any]:
     while True:
         if isinstance(env, wrappers.ShapingWrapper | vector.ShapingWrapper):
             yield env.core.shaper
+            yield env.core.critic
         elif isinstance(env, wrappers.IntrinsicRewardWrapper | vector.IntrinsicRewardWrapper):
             yield env.runner.source
             yield env.runner.normalizer

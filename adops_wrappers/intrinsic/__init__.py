@@ -1,6 +1,6 @@
 """Sources of intrinsic reward that need numpy alone."""
 
-from adops_wrappers.intrinsic.counts import CountBonus
+from adops_wrappers.intrinsic.counts import CountBonus, EpisodicCountBonus
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer
 
-__all__ = ["CountBonus", "IntrinsicReturnNormalizer"]
+__all__ = ["CountBonus", "EpisodicCountBonus", "IntrinsicReturnNormalizer"]

@@ -1,8 +1,8 @@
-"""Count-based bonuses: 1/√n of the observation that was reached."""
+"""Count-based bonuses: 1/√n of the observation that was reached, in all or in one episode."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -50,15 +50,16 @@ class CountBonus:
         if isinstance(valid, np.ndarray):
             keys = self._batch_keys(next_obs, len(valid))
             visits = [
-                self._visit(key) if real else 1 for key, real in zip(keys, valid, strict=True)
+                self._visit(key, row) if real else 1
+                for row, (key, real) in enumerate(zip(keys, valid, strict=True))
             ]
             return np.where(valid, self.scale / np.sqrt(visits), 0.0)
         if not valid:
             return 0.0
         key = self.key(next_obs) if self.key else _digest(_batch_bytes(next_obs, None)[0])
-        return float(self.scale / np.sqrt(self._visit(key)))
+        return float(self.scale / np.sqrt(self._visit(key, 0)))
 
-    def _visit(self, key: Hashable) -> int:
+    def _visit(self, key: Hashable, row: int) -> int:
         visits = self.counts.get(key, 0) + 1
         if not self.frozen:
             self.counts[key] = visits
@@ -80,6 +81,52 @@ class CountBonus:
         self.counts = dict(state["counts"])
 
 
+class EpisodicCountBonus(CountBonus):
+    """F = scale/√n(s′), n counting how often s′ was reached in the running episode of its row.
+
+    Every environment has counts of its own, which an episode's end or a reset clears. The
+    bonus never fades for good, so it tempts as long as training lasts. As part of the running
+    episode the counts go on in `evaluation_mode`.
+
+    Args:
+        scale: The bonus of an episode's first visit.
+        key: As for `CountBonus`.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers import EpisodicCountBonus, IntrinsicRewardWrapper
+        >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), EpisodicCountBonus())
+        >>> for _ in range(2):
+        ...     _ = env.reset(seed=0)
+        ...     print([round(env.step(a)[4]["intrinsic_reward"], 3) for a in (0, 0, 2)])
+        [1.0, 1.0, 0.707]
+        [1.0, 1.0, 0.707]
+    """
+
+    def __init__(self, *, scale: float = 1.0, key: Callable[[Any], Hashable] | None = None) -> None:
+        super().__init__(scale=scale, key=key)
+        self.episodes: dict[int, dict[Hashable, int]] = {}
+        """The counts of each row's running episode."""
+
+    def _visit(self, key: Hashable, row: int) -> int:
+        counts = self.episodes.setdefault(row, {})
+        counts[key] = counts.get(key, 0) + 1
+        return counts[key]
+
+    def reset_episodes(self, mask: BoolArray) -> None:
+        """Forget the counts of the rows in `mask`."""
+        for row in np.flatnonzero(mask).tolist():
+            self.episodes.pop(row, None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts of the running episodes."""
+        return {"episodes": {row: dict(counts) for row, counts in self.episodes.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned."""
+        self.episodes = {row: dict(counts) for row, counts in state["episodes"].items()}
+
+
 def _digest(row: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
     data = row.tobytes()
     return data if len(data) <= _LONGEST_KEY else blake2b(data, digest_size=16).digest()
@@ -90,7 +137,11 @@ def _batch_bytes(batch: Any, rows: int | None) -> np.ndarray[Any, np.dtype[np.ui
     if isinstance(batch, dict):
         parts = [_batch_bytes(batch[name], rows) for name in sorted(batch)]
         return np.concatenate(parts, axis=1)
+    if isinstance(batch, str):
+        return _text_bytes([batch])
     if isinstance(batch, tuple):
+        if rows is not None and all(isinstance(part, str) for part in batch):
+            return _text_bytes(batch)  # a batch of texts is a tuple of strings
         return np.concatenate([_batch_bytes(part, rows) for part in batch], axis=1)
     array = to_numpy(batch)
     if array.dtype == object or array.dtype.kind in "US":
@@ -100,6 +151,11 @@ def _batch_bytes(batch: Any, rows: int | None) -> np.ndarray[Any, np.dtype[np.ui
         )
     flat = np.ascontiguousarray(array).reshape(1 if rows is None else rows, -1)
     return flat.view(np.uint8)
+
+
+def _text_bytes(texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    digests = [blake2b(text.encode(), digest_size=16).digest() for text in texts]
+    return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(len(texts), -1)
 
 
 def _row(batch: Any, row: int) -> Any:

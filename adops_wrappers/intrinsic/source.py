@@ -18,7 +18,10 @@ class SourceRunner:
 
     Args:
         source: A function `source(obs, action, next_obs) -> F`, or an object with such a
-            method `reward`; it may take `valid` as a fourth, which is False on dummy resets.
+            method `reward`. By keyword it may take `valid`, which is False on dummy resets, and
+            `ended`, which is True where this step is the episode's last. A source that keeps
+            something for each running episode offers `reset_episodes(mask)`, which is called
+            with the rows whose episode is over, after its last step and at every reset.
         layout: The env's number of rows, spaces and autoreset mode.
         normalizer: Divides F by the running scale of intrinsic returns.
     """
@@ -31,7 +34,8 @@ class SourceRunner:
         self.normalizer = normalizer
         self.episodes = EpisodeTracker(layout)
         self._reward = _reward_function(source)
-        self._takes_valid = _takes_valid(self._reward)
+        self._keywords = _keywords(self._reward)
+        self._reset_episodes = getattr(source, "reset_episodes", None)
         if normalizer is not None and normalizer.num_envs != layout.num_envs:
             raise ValueError(
                 f"The normalizer was made for num_envs={normalizer.num_envs}, the env has "
@@ -43,6 +47,9 @@ class SourceRunner:
         self.episodes.reset(obs, mask)
         # Kept as a copy: envs with copy=False write the next observation into the same array.
         self.episodes.last_obs = copy_observation(self.episodes.last_obs)
+        if self._reset_episodes is not None:
+            rows = np.ones(self.layout.num_envs, dtype=np.bool_) if mask is None else mask.copy()
+            self._reset_episodes(rows)
 
     def before_step(self) -> None:
         """Raise unless there is an observation to act on."""
@@ -56,16 +63,22 @@ class SourceRunner:
         self.episodes.last_obs = None
         next_obs = self.episodes.true_next_observations(obs, info, ended)
         valid = self.episodes.advance(None, ended)
-        if not self._takes_valid:
-            answer = self._reward(previous, action, next_obs)
-        elif self.layout.batched:
-            answer = self._reward(previous, action, next_obs, valid=valid.copy())
-        else:
-            answer = self._reward(previous, action, next_obs, valid=bool(valid[0]))
+        masks = {"valid": valid, "ended": ended & valid}
+        answer = self._reward(
+            previous,
+            action,
+            next_obs,
+            **{
+                name: masks[name].copy() if self.layout.batched else bool(masks[name][0])
+                for name in self._keywords
+            },
+        )
         intrinsic = np.where(valid, self._checked(answer, valid, steps_before), 0.0)
         if self.normalizer is not None:
             intrinsic = self.normalizer(intrinsic, valid)
         self.episodes.last_obs = copy_observation(obs)
+        if self._reset_episodes is not None and masks["ended"].any():
+            self._reset_episodes(masks["ended"])
         return intrinsic, valid
 
     def _checked(self, answer: Any, valid: BoolArray, steps: Any) -> FloatArray:
@@ -123,8 +136,9 @@ def _reward_function(source: Any) -> Callable[..., Any]:
     )
 
 
-def _takes_valid(function: Callable[..., Any]) -> bool:
+def _keywords(function: Callable[..., Any]) -> list[str]:
     try:
-        return "valid" in inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # builtins without a signature
-        return False
+        return []
+    return [name for name in ("valid", "ended") if name in parameters]

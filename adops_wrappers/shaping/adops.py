@@ -81,6 +81,11 @@ class ADOPS(Shaper):
                 "or insist with allow_gamma_int_above_ext=True."
             )
 
+    @property
+    def discounts(self) -> tuple[float, float]:
+        """γ_E and γ_I."""
+        return self.clamp["gamma_ext"], self.clamp["gamma_int"]
+
     def step(self, transition: Transition) -> FloatArray:
         """Return F + ζ·F₂ with ζ = 1."""
         correction = adops_correction(transition, **self.clamp)

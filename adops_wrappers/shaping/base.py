@@ -72,6 +72,11 @@ class Shaper(ABC):
         """ζ, the weight of the method's scheduled part; 1 where there is no schedule."""
         return 1.0
 
+    @property
+    def discounts(self) -> tuple[float, float] | None:
+        """γ_E and γ_I of the two streams, where the method knows both."""
+        return None
+
     def reset(self, mask: BoolArray | None = None) -> None:  # noqa: B027
         """Forget the running episodes of the rows in `mask`, or of all rows."""
 

@@ -23,7 +23,9 @@ class IntrinsicRewardWrapper(AnyVectorWrapper):
     Args:
         env: The vector env.
         source: A function of batches (obs, actions, next_obs) that returns n values, or an
-            object with such a method `reward`. It may take `valid`, the mask of real steps.
+            object with such a method `reward`. It may take `valid`, the mask of real steps, and
+            `ended`, the mask of last steps; `reset_episodes(mask)`, if it has such a method, is
+            called for the rows whose episode is over.
         normalizer: Divides F by the running scale of intrinsic returns.
 
     Example:

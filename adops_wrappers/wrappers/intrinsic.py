@@ -23,7 +23,9 @@ class IntrinsicRewardWrapper(RecordsSettings, AnyWrapper):
     Args:
         env: The env.
         source: A function of (obs, action, next_obs), or an object with such a method `reward`.
-            It may take `valid`, which is False on the dummy step of an `Autoreset` below.
+            It may take `valid`, which is False on the dummy step of an `Autoreset` below, and
+            `ended`, which is True at an episode's last step; `reset_episodes(mask)`, if it has
+            such a method, is called when an episode is over.
         normalizer: Divides F by the running scale of intrinsic returns.
 
     Example:

@@ -6,10 +6,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adops_wrappers import CountBonus, IntrinsicRewardWrapper
+from adops_wrappers import (
+    CountBonus,
+    EpisodicCountBonus,
+    IntrinsicRewardWrapper,
+    evaluation_mode,
+)
 from tests import toolkit as tk
 
 
@@ -96,10 +102,69 @@ def test_in_a_vector_env_dummy_steps_do_not_count() -> None:
     assert sum(bonus.counts.values()) == 4
 
 
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_episodic_counts_by_row_and_episode(mode: AutoresetMode) -> None:
+    """Against a slow reference: visits within the episode of each row's true transitions."""
+    acts = np.random.default_rng(0).integers(0, 3, (40, 3))
+
+    def cell(obs: Any) -> int:
+        return int(obs[0] > 0.0)
+
+    env = IntrinsicRewardWrapper(tk.make_vector("sync", mode), EpisodicCountBonus(key=cell))
+    env.reset(seed=1)
+    found = np.zeros((40, 3))
+    for t, action in enumerate(acts):
+        _, _, terminated, truncated, info = env.step(action)
+        found[t] = info["intrinsic_reward"]
+        if mode is AutoresetMode.DISABLED and (terminated | truncated).any():
+            env.reset(options={"reset_mask": terminated | truncated})
+    repeats = 0
+    for i, steps in enumerate(tk.record(tk.make_vector("sync", mode), acts, 1, mode)):
+        for episode in tk.episodes_of(steps):
+            visits: dict[int, int] = {}
+            for step in episode:
+                key = cell(step.next_obs)
+                visits[key] = visits.get(key, 0) + 1
+                repeats += visits[key] > 1
+                assert found[step.time, i] == pytest.approx(visits[key] ** -0.5)
+    assert repeats > 20
+
+
+def test_reset_in_mid_episode_clears_episodic_counts_of_its_rows_alone() -> None:
+    env: Any = tk.make_vector("sync", AutoresetMode.DISABLED, longest=10**6)
+    env = IntrinsicRewardWrapper(env, EpisodicCountBonus(key=lambda obs: 0))
+    env.reset(seed=0)
+    zero = np.zeros(3, dtype=np.int64)
+    env.step(zero)
+    env.reset(options={"reset_mask": np.array([True, False, False])})
+    bonus = env.step(zero)[4]["intrinsic_reward"]
+    np.testing.assert_allclose(bonus, [1.0, 2**-0.5, 2**-0.5])
+    saved = env.state_dict()
+    env.step(zero)
+    env.load_state_dict(saved)
+    with evaluation_mode(env):  # part of the running episode: the counts go on
+        bonus = env.step(zero)[4]["intrinsic_reward"]
+    np.testing.assert_allclose(bonus, [2**-0.5, 3**-0.5, 3**-0.5])
+    env.reset(seed=0)
+    np.testing.assert_allclose(env.step(zero)[4]["intrinsic_reward"], 1.0)
+
+
+def test_texts_are_counted_alone_and_inside_dicts() -> None:
+    bonus = CountBonus()
+    found = [bonus(None, 0, text) for text in ("a", "b", "a")]
+    np.testing.assert_allclose(found, [1.0, 1.0, 2**-0.5])
+    batch = {"mission": ("go", "open the door", "go"), "direction": np.array([1, 1, 1])}
+    together = CountBonus()(None, None, batch, valid=np.ones(3, dtype=np.bool_))
+    np.testing.assert_allclose(together, [1.0, 1.0, 2**-0.5])
+    one = CountBonus()
+    rows = [{"mission": m, "direction": np.int64(1)} for m in batch["mission"]]
+    np.testing.assert_allclose([one(None, 0, row) for row in rows], together)
+
+
 def test_errors() -> None:
     with pytest.raises(ValueError, match="scale must be a number greater than 0"):
         CountBonus(scale=0.0)
     with pytest.raises(TypeError, match="key must be a function"):
         CountBonus(key=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Pass key="):
-        CountBonus()(None, 0, "text")
+        CountBonus()(None, 0, object())

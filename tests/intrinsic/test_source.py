@@ -156,3 +156,49 @@ def test_builtin_without_a_signature() -> None:
     obs, _ = env.reset(seed=0)
     next_obs, _, _, _, info = env.step(1)
     assert info["intrinsic_reward"] == max(obs, 1, next_obs)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_source_hears_of_ends_and_resets(mode: AutoresetMode) -> None:
+    class Spy:
+        def __init__(self) -> None:
+            self.events: list[Any] = []
+
+        def reward(self, obs: Any, action: Any, next_obs: Any, ended: Any) -> Any:
+            self.events.append(("step", ended))
+            return np.zeros(3)
+
+        def reset_episodes(self, mask: Any) -> None:
+            self.events.append(("over", mask.copy()))
+
+    spy = Spy()
+    env = IntrinsicRewardWrapper(tk.make_vector("sync", mode), spy)
+    env.reset(seed=2)
+    assert spy.events.pop()[1].all()
+    acts = np.zeros((25, 3), dtype=np.int64)
+    ends = np.zeros((25, 3), dtype=np.bool_)
+    for i, steps in enumerate(tk.record(tk.make_vector("sync", mode), acts, 2, mode)):
+        for step in steps:
+            ends[step.time, i] = step.ended
+    for t in range(25):
+        _, _, terminated, truncated, _ = env.step(acts[t])
+        expected = [("step", ends[t])] + [("over", ends[t])] * int(ends[t].any())
+        if mode is AutoresetMode.DISABLED and ends[t].any():
+            env.reset(options={"reset_mask": terminated | truncated})
+            expected.append(("over", ends[t]))
+        assert [name for name, _ in spy.events] == [name for name, _ in expected]
+        for (_, found), (_, wanted) in zip(spy.events, expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        spy.events.clear()
+    assert ends.sum() > 10
+
+
+def test_single_env_source_hears_of_ends() -> None:
+    seen: list[Any] = []
+    env = IntrinsicRewardWrapper(
+        TimeLimit(tk.ScriptedEnv(longest=10**6), 2), lambda o, a, n, ended: seen.append(ended) or 0
+    )
+    env.reset(seed=0)
+    env.step(0), env.step(0)
+    assert seen == [False, True]
+    assert all(type(value) is bool for value in seen)

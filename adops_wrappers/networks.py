@@ -1,0 +1,307 @@
+"""What `TDCritic` and `RND` share: observations of any kind to arrays, to features, whitened.
+
+Needs torch (`pip install adops-wrappers[torch]`); the core never imports this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal
+from zlib import crc32
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from adops_wrappers.arrays import to_numpy
+
+WORD_BUCKETS = 64
+"""A text becomes the set of its words, hashed into this many bits."""
+
+Packed = list[npt.NDArray[Any]]
+"""A batch of observations: one array of shape (rows, ...) for each leaf of the space."""
+
+
+class ObservationPacker:
+    """Turns observations of a space, one or a batch, into plain arrays, leaf by leaf.
+
+    Box, Discrete, MultiDiscrete and MultiBinary leaves keep their dtype; texts (and leaves of
+    unknown spaces whose observations are strings, as MiniGrid's missions) become hashed words.
+
+    Args:
+        space: The space of one observation; Dict and Tuple may nest.
+    """
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self.space = space
+        self.leaves = list(_leaves(space))
+        if not self.leaves:
+            raise ValueError(f"The observation space {space} holds nothing to learn from.")
+
+    def pack(self, obs: Any) -> tuple[Packed, bool]:
+        """Return the arrays with a leading axis of rows, and whether `obs` was a batch."""
+        parts = [_pick(obs, path) for path, _ in self.leaves]
+        (_, space), first = self.leaves[0], parts[0]
+        batched = not isinstance(first, str) and np.ndim(to_numpy(first)) > _dimensions(space)
+        return [
+            self._leaf_array(leaf, part, batched)
+            for (_, leaf), part in zip(self.leaves, parts, strict=True)
+        ], batched
+
+    def _leaf_array(self, space: gym.Space[Any], part: Any, batched: bool) -> npt.NDArray[Any]:
+        if _is_text(space):
+            texts = list(part) if batched else [part]
+            return np.stack([_word_bits(text) for text in texts])
+        array = to_numpy(part)
+        array = array if batched else array[None]
+        if array.shape[1:] != _shape(space):
+            raise ValueError(
+                f"Got an observation of shape {to_numpy(part).shape} for the space {space}. Give "
+                "the space of one observation: env.observation_space of an Env, "
+                "env.single_observation_space of a VectorEnv."
+            )
+        return array
+
+
+class Whitening(nn.Module):
+    """Subtracts a running mean, divides by a running deviation, clips.
+
+    Args:
+        shape: The shape of one observation.
+        axes: The axes of one observation that share a mean and a deviation.
+        clip: The largest value that leaves, in standard deviations.
+    """
+
+    count: torch.Tensor
+    mean: torch.Tensor
+    deviation: torch.Tensor
+
+    def __init__(self, shape: tuple[int, ...], axes: tuple[int, ...] = (), clip: float = 5.0):
+        super().__init__()
+        self.axes = (0, *(axis + 1 for axis in axes))
+        self.clip = clip
+        kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(kept, dtype=torch.float64))
+        self.register_buffer("deviation", torch.zeros(kept, dtype=torch.float64))
+
+    @torch.no_grad()
+    def update(self, batch: torch.Tensor) -> None:
+        """Take a batch of shape (rows, *shape) into the moments (Chan et al. 1979)."""
+        values = batch.double()
+        count = torch.tensor(
+            math.prod(values.shape[axis] for axis in self.axes), dtype=torch.float64
+        ).to(self.count.device)
+        mean = values.mean(dim=self.axes, keepdim=True)
+        deviation = ((values - mean) ** 2).sum(dim=self.axes, keepdim=True)
+        gap = mean[0] - self.mean
+        total = self.count + count
+        self.deviation += deviation[0] + gap * gap * self.count * count / total
+        self.mean += gap * count / total
+        self.count += count
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        """Return the whitened batch in float32; untouched before the first update."""
+        if self.count == 0:
+            return batch.float()
+        std = (self.deviation / self.count).sqrt()
+        # A coordinate that has never varied is left at 0 rather than divided by 0.
+        scale = torch.where(std > 1e-8, std, torch.ones_like(std))
+        return ((batch - self.mean) / scale).clamp(-self.clip, self.clip).float()
+
+
+class Encoder(nn.Module):
+    """Concatenates the features of all leaves: whitened numbers, images by a CNN, one-hot codes.
+
+    Args:
+        packer: The leaves.
+        clip: The largest whitened value.
+        whiten: "element" whitens every pixel by itself, "channel" each channel of an image.
+    """
+
+    def __init__(
+        self,
+        packer: ObservationPacker,
+        *,
+        clip: float = 5.0,
+        whiten: Literal["element", "channel"] = "channel",
+    ) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(_leaf_encoder(space, clip, whiten) for _, space in packer.leaves)
+        widths: list[Any] = [part.features for part in self.parts]
+        self.features = int(sum(widths))
+
+    def update(self, packed: Sequence[torch.Tensor]) -> None:
+        """Take a batch into the whitening's moments."""
+        for part, values in zip(self.parts, packed, strict=True):
+            if isinstance(part, _BoxEncoder):
+                part.whitening.update(values)
+
+    def forward(self, packed: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return features of shape (rows, self.features)."""
+        return torch.cat([part(x) for part, x in zip(self.parts, packed, strict=True)], dim=1)
+
+
+def mlp(sizes: Sequence[int], output: int | None = None) -> nn.Sequential:
+    """Build layers of `sizes` with ReLU between them, and a linear one to `output`, if given."""
+    layers: list[nn.Module] = []
+    for before, after in pairwise(sizes):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    if output is not None:
+        layers.append(nn.Linear(sizes[-1], output))
+    return nn.Sequential(*layers)
+
+
+class _BoxEncoder(nn.Module):
+    def __init__(self, space: spaces.Box, clip: float, whiten: str) -> None:
+        super().__init__()
+        self.channel_axis = _channel_axis(space)
+        shape = space.shape
+        if self.channel_axis is None:
+            self.whitening = Whitening(shape, clip=clip)
+            self.body: nn.Module = nn.Identity()
+            self.features = math.prod(shape)
+            return
+        shared: tuple[int, ...] = ()
+        if whiten == "channel":
+            shared = tuple(
+                a for a in range(len(shape)) if len(shape) == 2 or a != self.channel_axis
+            )
+        self.whitening = Whitening(shape, shared, clip)
+        sides = [s for a, s in enumerate(shape) if len(shape) == 2 or a != self.channel_axis]
+        channels = 1 if len(shape) == 2 else shape[self.channel_axis]
+        self.body = _cnn(channels, min(sides))
+        with torch.no_grad():
+            self.features = self.body(torch.zeros(1, channels, *sides)).shape[1]
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        x = self.whitening(values)
+        if self.channel_axis is None:
+            x = x.reshape(len(x), -1)
+        elif x.ndim == 3:
+            x = x[:, None]
+        elif self.channel_axis == 2:
+            x = x.movedim(-1, 1)
+        return self.body(x)  # type: ignore[no-any-return]
+
+
+class _OneHotEncoder(nn.Module):
+    def __init__(self, sizes: list[int], starts: list[int]) -> None:
+        super().__init__()
+        self.sizes, self.starts = sizes, starts
+        self.features = sum(sizes)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        columns = values.reshape(len(values), -1).long().unbind(dim=1)
+        return torch.cat(
+            [
+                nn.functional.one_hot(column - start, size).float()
+                for column, size, start in zip(columns, self.sizes, self.starts, strict=True)
+            ],
+            dim=1,
+        )
+
+
+class _BitsEncoder(nn.Module):
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.features = features
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return values.reshape(len(values), -1).float()
+
+
+def _leaf_encoder(space: gym.Space[Any], clip: float, whiten: str) -> nn.Module:
+    if isinstance(space, spaces.Box):
+        return _BoxEncoder(space, clip, whiten)
+    if isinstance(space, spaces.Discrete):
+        return _OneHotEncoder([int(space.n)], [int(space.start)])
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes = [int(n) for n in space.nvec.ravel()]
+        starts = [int(n) for n in np.broadcast_to(space.start, space.nvec.shape).ravel()]
+        return _OneHotEncoder(sizes, starts)
+    if isinstance(space, spaces.MultiBinary):
+        return _BitsEncoder(math.prod(space.shape))
+    return _BitsEncoder(WORD_BUCKETS)
+
+
+def _cnn(channels: int, side: int) -> nn.Sequential:
+    if side >= 36:
+        convolutions = [
+            nn.Conv2d(channels, 16, 8, stride=4),
+            nn.Conv2d(16, 32, 4, stride=2),
+            nn.Conv2d(32, 32, 3),
+        ]
+    else:
+        convolutions = [
+            nn.Conv2d(channels, 16, 3, padding=1),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        ]
+    layers: list[nn.Module] = []
+    for convolution in convolutions:
+        layers += [convolution, nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten())
+
+
+def _channel_axis(space: spaces.Box) -> int | None:
+    """Return the axis of an image's channels (0 of a grey one without), or None: no image."""
+    shape = space.shape
+    if len(shape) == 3:
+        axis = 0 if shape[0] < shape[2] else 2
+        sides = shape[1:] if axis == 0 else shape[:2]
+        return axis if min(sides) >= 3 else None
+    if len(shape) == 2 and space.dtype == np.uint8 and min(shape) >= 8:
+        return 0
+    return None
+
+
+def _leaves(space: gym.Space[Any], path: tuple[Any, ...] = ()) -> Any:
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            yield from _leaves(part, (*path, key))
+    elif isinstance(space, spaces.Tuple):
+        for index, part in enumerate(space.spaces):
+            yield from _leaves(part, (*path, index))
+    elif isinstance(space, spaces.Graph | spaces.Sequence | spaces.OneOf):
+        raise TypeError(
+            f"There is no encoder for {type(space).__name__} observations. Turn them into arrays "
+            "of a fixed size first, for instance with gymnasium.wrappers.TransformObservation."
+        )
+    else:
+        yield path, space
+
+
+def _pick(obs: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        obs = obs[key]
+    return obs
+
+
+def _is_text(space: gym.Space[Any]) -> bool:
+    known = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+    return not isinstance(space, known)
+
+
+def _dimensions(space: gym.Space[Any]) -> int:
+    return 0 if _is_text(space) else len(_shape(space))
+
+
+def _shape(space: gym.Space[Any]) -> tuple[int, ...]:
+    return tuple(space.shape or ())
+
+
+def _word_bits(text: Any) -> npt.NDArray[np.uint8]:
+    if not isinstance(text, str):
+        raise TypeError(
+            f"There is no encoder for observations of type {type(text).__name__}. Numbers need a "
+            "Box, Discrete, MultiDiscrete or MultiBinary space; other leaves must be strings."
+        )
+    bits = np.zeros(WORD_BUCKETS, dtype=np.uint8)
+    for word in text.lower().split():
+        bits[crc32(word.encode()) % WORD_BUCKETS] = 1
+    return bits

@@ -1,0 +1,271 @@
+"""Stable-Baselines3 on top of a vector stack: an adapter to its `VecEnv`, and a logger.
+
+Needs Stable-Baselines3 (`pip install adops-wrappers[sb3]`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv
+
+from adops_wrappers import vector, wrappers
+from adops_wrappers.arrays import copy_observation
+from adops_wrappers.episodes import EnvLayout
+
+_KEYS = ("extrinsic_reward", "raw_intrinsic_reward", "intrinsic_reward", "shaping_correction")
+
+
+class SB3VecEnv(VecEnv):
+    """Shows a SAME_STEP Gymnasium vector stack to Stable-Baselines3 as a `VecEnv`.
+
+    At an episode's end `infos[i]` holds `terminal_observation`, the true last observation, and
+    `TimeLimit.truncated`, which tells SB3 to bootstrap there. All per-row values of the stack's
+    `info` are passed on, F and F′ among them, and `episode` (`r`, `l`) with the episode's
+    extrinsic return, so that SB3's `rollout/ep_rew_mean` shows the task and not the bonus.
+
+    Args:
+        env: A vector stack whose env runs `AutoresetMode.SAME_STEP`.
+
+    Raises:
+        ValueError: The env runs another autoreset mode.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from gymnasium.vector import AutoresetMode
+        >>> from adops_wrappers import CountBonus, GRMWrapper, IntrinsicRewardWrapper
+        >>> from adops_wrappers.sb3 import SB3VecEnv
+        >>> env = gym.make_vec(
+        ...     "CliffWalking-v1",
+        ...     num_envs=2,
+        ...     vectorization_mode="sync",
+        ...     vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+        ... )
+        >>> env = SB3VecEnv(GRMWrapper(IntrinsicRewardWrapper(env, CountBonus())))
+        >>> env.seed(0)
+        [0, 1]
+        >>> env.reset()
+        array([36, 36])
+        >>> rewards = env.step(np.array([0, 0]))[1]
+        >>> rewards.round(3)
+        array([ 0.   , -0.293], dtype=float32)
+    """
+
+    def __init__(self, env: VectorEnv) -> None:
+        layout = EnvLayout.of_vector_env(env)
+        if layout.mode is not AutoresetMode.SAME_STEP:
+            raise ValueError(
+                f"Stable-Baselines3 resets an environment within the step that ends its episode; "
+                f"this vector env runs {layout.mode.name}. Build it with "
+                "autoreset_mode=AutoresetMode.SAME_STEP."
+            )
+        self.env = env
+        self._actions: Any = None
+        self._seed: int | None = None
+        self._returns = np.zeros(env.num_envs)
+        self._lengths = np.zeros(env.num_envs, dtype=np.int64)
+        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+
+    def reset(self) -> Any:
+        """Reset all environments, with the seeds of the last `seed` call if there was one."""
+        obs, info = self.env.reset(seed=self._seed)
+        self._seed = None
+        self._returns[:] = 0.0
+        self._lengths[:] = 0
+        self.reset_infos = _rows(info, self.num_envs)
+        return copy_observation(obs)
+
+    def step_async(self, actions: npt.NDArray[Any]) -> None:
+        """Keep the actions for `step_wait`."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], Any]:
+        """Step all environments."""
+        obs, reward, terminated, truncated, info = self.env.step(self._actions)
+        terminated, truncated = np.asarray(terminated), np.asarray(truncated)
+        done = terminated | truncated
+        infos = _rows(info, self.num_envs)
+        extrinsic = np.asarray(info.get("extrinsic_reward", reward), dtype=np.float64)
+        self._returns += extrinsic
+        self._lengths += 1
+        for row in np.flatnonzero(done).tolist():
+            infos[row]["terminal_observation"] = _final_observation(info, row)
+            infos[row]["TimeLimit.truncated"] = bool(truncated[row] and not terminated[row])
+            infos[row]["episode"] = {
+                "r": float(self._returns[row]),
+                "l": int(self._lengths[row]),
+            }
+        self._returns[done] = 0.0
+        self._lengths[done] = 0
+        # A copy: SB3 keeps the last observation, which an env with copy=False overwrites.
+        return copy_observation(obs), np.asarray(reward, dtype=np.float32), done, infos
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Seed the next reset: environment i gets `seed + i`."""
+        self._seed = seed
+        return [None if seed is None else seed + row for row in range(self.num_envs)]
+
+    def close(self) -> None:
+        """Close the stack."""
+        self.env.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Return the stack's attribute, once for each of `indices`."""
+        value = getattr(self.env, attr_name)
+        return [value] * len(list(self._get_indices(indices)))
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Say whether the stack has the attribute."""
+        return hasattr(self.env, attr_name)
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Raise: a vector stack has no attributes of single environments."""
+        raise NotImplementedError(
+            "A vector stack has no attributes of single environments; set them on the stack "
+            "itself, SB3VecEnv.env."
+        )
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Call the stack's method once and return its answer for each of `indices`."""
+        answer = getattr(self.env, method_name)(*method_args, **method_kwargs)
+        return [answer] * len(list(self._get_indices(indices)))
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        """Say whether a wrapper of this class is in the stack above the vector env."""
+        return [_in_stack(self.env, wrapper_class)] * len(list(self._get_indices(indices)))
+
+    def get_images(self) -> Sequence[Any]:
+        """Return the environments' frames, where the vector env renders."""
+        frames: Any = None if self.env.render_mode is None else self.env.render()
+        return [None] * self.num_envs if frames is None else list(frames)
+
+
+class ShapingCallback(BaseCallback):
+    """Logs what shaping does, under `shaping/`, whenever SB3 writes its log.
+
+    Means since the last log entry: `extrinsic_reward`, `raw_intrinsic_reward` (F),
+    `intrinsic_reward` (F′), `shaping_correction`, `corrected_share` (of the steps on which
+    F′ ≠ F) and `extrinsic_return` of the episodes that ended; and `zeta`, the outermost method's
+    ζ, which is 1 without a schedule. Works with `SB3VecEnv` and with SB3's own vector envs of
+    wrapped single envs.
+
+    Args:
+        log_every: The number of vector steps between two entries; SB3's own dump decides when
+            they are written.
+        at_rollout_end: Whether the end of a rollout makes an entry too, which suits PPO; DQN's
+            rollouts are a few steps.
+        verbose: SB3's verbosity.
+    """
+
+    def __init__(
+        self, log_every: int = 256, *, at_rollout_end: bool = True, verbose: int = 0
+    ) -> None:
+        super().__init__(verbose)
+        self.log_every = log_every
+        self.at_rollout_end = at_rollout_end
+        self.history: list[dict[str, float]] = []
+        """All entries so far, each with `timesteps`."""
+        self._sums = dict.fromkeys((*_KEYS, "corrected_share"), 0.0)
+        self._steps = 0
+        self._finished: list[float] = []
+        self._running: dict[int, float] = {}
+
+    def _on_step(self) -> bool:
+        for row, info in enumerate(self.locals["infos"]):
+            if "shaping_correction" not in info:
+                continue
+            for key in _KEYS:
+                self._sums[key] += float(info[key])
+            self._sums["corrected_share"] += float(info["shaping_correction"] != 0.0)
+            self._steps += 1
+            self._running[row] = self._running.get(row, 0.0) + float(info["extrinsic_reward"])
+            if self.locals["dones"][row]:
+                self._finished.append(self._running.pop(row))
+        if self.n_calls % self.log_every == 0:
+            self._record()
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self.at_rollout_end:
+            self._record()
+
+    def _record(self) -> None:
+        if not self._steps:
+            return
+        entry = {key: total / self._steps for key, total in self._sums.items()}
+        if self._finished:
+            entry["extrinsic_return"] = float(np.mean(self._finished))
+        zeta = _zeta(self.training_env)
+        if zeta is not None:
+            entry["zeta"] = zeta
+        for key, value in entry.items():
+            self.logger.record(f"shaping/{key}", value)
+        self.history.append({"timesteps": float(self.num_timesteps), **entry})
+        self._sums = dict.fromkeys(self._sums, 0.0)
+        self._steps = 0
+        self._finished = []
+
+
+def _rows(info: dict[str, Any], num_envs: int) -> list[dict[str, Any]]:
+    """Split a vector env's info by rows; what an ended row said last stands in `final_info`."""
+    rows: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+    final = info.get("final_info")
+    for part in (info, final) if isinstance(final, dict) else (info,):
+        for key, values in part.items():
+            if key.startswith("_") or key in ("final_info", "final_obs"):
+                continue
+            mask = part.get(f"_{key}")
+            for row in range(num_envs):
+                if mask is None or mask[row]:
+                    value = _pick(values, row, num_envs)
+                    if value is not None and (part is info or key not in rows[row]):
+                        rows[row][key] = value
+    return rows
+
+
+def _pick(values: Any, row: int, num_envs: int) -> Any:
+    if isinstance(values, dict):
+        return {
+            key: _pick(part, row, num_envs)
+            for key, part in values.items()
+            if not key.startswith("_")
+        }
+    if isinstance(values, np.ndarray | list | tuple) and len(values) == num_envs:
+        value = values[row]
+        return value.item() if isinstance(value, np.generic) else value
+    return None
+
+
+def _final_observation(info: dict[str, Any], row: int) -> Any:
+    final = info["final_obs"]
+    if isinstance(final, dict):  # a vector env that batches its Dict observations
+        return {key: part[row] for key, part in final.items()}
+    return final[row]
+
+
+def _in_stack(env: Any, wrapper_class: Any) -> bool:
+    while True:
+        if isinstance(env, wrapper_class):
+            return True
+        if not hasattr(env, "env"):
+            return False
+        env = env.env
+
+
+def _zeta(env: VecEnv) -> float | None:
+    """Return ζ of the outermost shaping wrapper, of the first environment's stack."""
+    while hasattr(env, "venv"):
+        env = env.venv
+    stack: Any = env.env if isinstance(env, SB3VecEnv) else getattr(env, "envs", [None])[0]
+    while stack is not None:
+        if isinstance(stack, wrappers.ShapingWrapper | vector.ShapingWrapper):
+            return stack.shaper.zeta
+        stack = getattr(stack, "env", None)
+    return None
