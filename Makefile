@@ -12,7 +12,7 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[atari,minigrid,train,analysis,notebooks,dev]'
+	$(BIN)/pip install --quiet --editable '.[atari,minigrid,train,analysis,notebooks,sb3,dev]'
 	touch $@
 
 test: lint types test-newest test-lowest
@@ -25,7 +25,8 @@ types: install
 	$(BIN)/mypy
 
 test-newest: install
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --cov-fail-under=97
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered \
+		--cov-fail-under=97
 
 # The core alone, with the lowest Gymnasium that is promised to work and no extra installed.
 test-lowest: $(LOWEST)/installed
