@@ -81,7 +81,8 @@ def saved_state(run: str, script: ModuleType) -> tuple[Any, dict[str, Any]]:
     checkpoint = load_checkpoint(Path(run))
     if checkpoint is None:
         fail(f"{run} has no checkpoint. Give a directory that a run has left.")
-    state = checkpoint[0]
+    # What ranks share is the same in each: the scale of F and zeta.
+    state = {**checkpoint[0], **checkpoint[0]["ranks"][0]}
     known = {f.name for f in dataclasses.fields(script.Args)}
     args = script.Args(**{name: value for name, value in state["args"].items() if name in known})
     return dataclasses.replace(args, num_envs=1), state
