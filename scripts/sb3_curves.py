@@ -37,7 +37,7 @@ STUDIES: dict[str, tuple[str, list[str], int]] = {
             "--steps",
             "150000",
         ],
-        2,
+        3,
     ),
 }
 VARIANTS: dict[str, list[str]] = {

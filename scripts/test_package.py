@@ -96,6 +96,8 @@ assert env.step(0)[4]["intrinsic_reward"] == 1.0
 """
 TRAIN = "import tensorboard, torch, tqdm, tyro\n" + TORCH
 ANALYSIS = "import matplotlib, scipy, adops_wrappers\n"
+CLUSTER = "import submitit, adops_wrappers\n"
+NOTEBOOKS = "import ipykernel, jupytext, nbclient, nbformat\n" + ANALYSIS
 DOCS = "import mkdocs, material, mkdocstrings, adops_wrappers\n"
 SMOKE = {
     "torch": TORCH,
@@ -104,6 +106,8 @@ SMOKE = {
     "minigrid": MINIGRID,
     "train": TRAIN,
     "analysis": ANALYSIS,
+    "cluster": CLUSTER,
+    "notebooks": NOTEBOOKS,
     "docs": DOCS,
 }
 

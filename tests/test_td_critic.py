@@ -287,7 +287,7 @@ def test_both_values_of_a_transition_come_from_one_parameter_version(mode: Autor
 
 
 def test_expected_q_values_refuse_a_gamble_that_one_step_estimates_accept() -> None:
-    """r = +1 or −1.2 at even odds with F = 5, against a safe 0 with F = 0: METHODS's MDP G."""
+    """r = +1 or −1.2 at even odds with F = 5, against a safe 0 with F = 0."""
     rng = np.random.default_rng(0)
     outcomes: dict[bool, float] = {}
     for with_q in (False, True):
