@@ -1,20 +1,13 @@
-"""Build hooks: pages that are not written yet are left out, and formulas get real indices."""
+"""Build hooks: formulas get real indices, links into the repository become names."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 UNTOUCHED = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<[^>]+>)", re.DOTALL)
 FORMULA = re.compile(r'(<div class="formula">)(.*?)(</div>)', re.DOTALL)
 SYMBOL = re.compile(r"(?<![\w/])([A-ZWΩδγcfζ]′?)_([EIItn]|IE)(?!\w)")
-
-
-def on_config(config: Any) -> Any:
-    """Drop navigation entries whose file does not exist."""
-    config["nav"] = _existing(config["nav"], Path(config["docs_dir"]))
-    return config
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -34,14 +27,3 @@ def _scripts(formula: str) -> str:
     for mark, tag in (("_", "sub"), (r"\^", "sup")):
         formula = re.sub(mark + r"\{([^{}]*)\}", rf"<{tag}>\1</{tag}>", formula)
     return re.sub(r"(?<=[\w′Σ])_([A-Za-z0-9]+)", r"<sub>\1</sub>", formula)
-
-
-def _existing(entries: list[Any], root: Path) -> list[Any]:
-    kept = []
-    for entry in entries:
-        ((title, target),) = entry.items()
-        if isinstance(target, list):
-            kept.append({title: _existing(target, root)})
-        elif (root / target).exists():
-            kept.append(entry)
-    return kept
