@@ -55,9 +55,14 @@ demo: install
 benchmark: install
 	$(BIN)/python benchmarks/wrapper_overhead.py
 	$(BIN)/python benchmarks/wrapper_overhead.py --memory
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/tabular.py
+	$(BIN)/python benchmarks/td_critic_cost.py
+	$(BIN)/python benchmarks/train_speed.py --methods none adops
+	$(BIN)/python benchmarks/scaling.py
 
 figures: install
 	$(BIN)/python docs/make_figures.py
+	$(BIN)/python docs/make_method_figures.py
 	$(BIN)/python docs/make_inspect_figures.py $(ARGS)
 
 # All notebooks in full, with a training run on Montezuma's Revenge: some ten minutes.
