@@ -18,7 +18,7 @@ pytest.importorskip("minigrid")
 if not torch.distributed.is_available():
     pytest.skip("this torch has no distributed package", allow_module_level=True)
 
-ITERATIONS = 24
+ITERATIONS = 120
 FLAGS = [
     *("--env-id", "MiniGrid-Empty-Random-5x5-v0", "--max-episode-steps", "10"),
     *("--num-envs", "4", "--num-steps", "16", "--mlp-hidden", "16", "--torch-threads", "1"),
@@ -146,8 +146,10 @@ def test_stopped_and_killed_ranks_resume_to_the_same_numbers(tmp_path, two):
     """A signal to one rank stops all; the death of one ends the run with an error."""
     run_dir = tmp_path / "run"
     process = start_two(*FLAGS, "--run-dir", str(run_dir))
+    wait_for_rows(run_dir, 1, process)
+    second = ranks_of(process)[1]
     wait_for_rows(run_dir, 6, process)
-    os.kill(ranks_of(process)[1], signal.SIGTERM)
+    os.kill(second, signal.SIGTERM)
     output = end_of(process)
     assert process.returncode == 0, output
     rows = len(read_metrics(run_dir))
@@ -155,8 +157,10 @@ def test_stopped_and_killed_ranks_resume_to_the_same_numbers(tmp_path, two):
     assert newest_state(run_dir)["iteration"] == rows < ITERATIONS
 
     process = start_two("--resume", str(run_dir))
+    wait_for_rows(run_dir, rows + 1, process)
+    second = ranks_of(process)[1]
     wait_for_rows(run_dir, rows + 5, process)
-    os.kill(ranks_of(process)[1], signal.SIGKILL)
+    os.kill(second, signal.SIGKILL)
     output = end_of(process)
     assert process.returncode != 0
     assert "Signal 9 (SIGKILL)" in output

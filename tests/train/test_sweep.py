@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from train_scripts import command, environment, learned, load_script, read_metrics, run_script
 
-ITERATIONS = 25
+ITERATIONS = 60
 SMALL = [
     *("env_id=adops/KeyDoorTV-v0", "bonus=rnd", "num_envs=4", "num_steps=16", "mlp_hidden=16"),
     *("obs_norm_init_iterations=1", "checkpoint_every=4", "tensorboard=false"),
@@ -87,11 +87,11 @@ def test_dry_run_reckons_hours_and_disk_and_writes_nothing(sweep, tmp_path, caps
     code = sweep.main([str(root), *flags, "--settings", *SMALL, "--dry-run"])
     output = capsys.readouterr().out
     assert code == 0
-    # 25 iterations of 4·16 steps at 2 steps/s are 800 s; six runs, three at a time.
-    assert "6 cells, 0 finished. About 1.3 h of runs at 2 steps/s each (--sps)" in output
-    assert "26.7 min with 3 at a time" in output
+    # 60 iterations of 4·16 steps at 2 steps/s are 32 min; six runs, three at a time.
+    assert "6 cells, 0 finished. About 3.2 h of runs at 2 steps/s each (--sps)" in output
+    assert "1.1 h with 3 at a time" in output
     lines = [line.split() for line in output.splitlines()]
-    assert ["none", "-", "3", "0", "0", "3", "40.0", "min"] in lines
+    assert ["none", "-", "3", "0", "0", "3", "1.6", "h"] in lines
     plan = sweep.check(sweep.expand(["none"], [1], pairs(SMALL)), root)
     assert f"{6 * plan.bytes_left() / 2**20:.0f} MB needed" in output
     assert not root.exists()
@@ -382,7 +382,7 @@ def test_other_settings_in_the_same_directory_are_refused(sweep, ppo_rnd, tmp_pa
     one_run(ppo_rnd, sweep, cell, tmp_path / cell.name)
     before = (tmp_path / cell.name / "metrics.csv").read_bytes()
     flags = [str(tmp_path), "--methods", "none", "--settings", *SMALL]
-    with pytest.raises(SystemExit, match=r"total_iterations is 1 there and 25 here.*nothing was"):
+    with pytest.raises(SystemExit, match=r"total_iterations is 1 there and 60 here.*nothing was"):
         sweep.main(flags)
     assert (tmp_path / cell.name / "metrics.csv").read_bytes() == before
     (tmp_path / cell.name / "config.json").write_text("{")
@@ -422,11 +422,11 @@ def test_progress_table_shows_the_runs_at_work(sweep, tmp_path):
     show.draw({"none__seed2": "running"}, results)
     assert written[0].endswith(" none__seed2: running\n")
     show.draw({"none__seed2": "running"}, results, last=True)
-    # 20 iterations of 64 steps are left, at 32 steps/s.
+    # 55 iterations of 64 steps are left, at 32 steps/s.
     assert written[1:] == [
         "3 cells: 1 finished, 1 at work, 1 waiting\n"
         "cell         state    iteration  SPS  return  left\n"
-        "none__seed2  running  5/25       32   0.25    40 s\n"
+        "none__seed2  running  5/60       32   0.25    1.8 min\n"
     ]
     show.live, show.lines = True, 3
     show.draw({}, {**results, "none__seed2": sweep.Result("failed")}, last=True)
