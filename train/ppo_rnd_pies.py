@@ -1283,24 +1283,26 @@ class StopOnSignal:
     """
 
     def __init__(self, ranks: Ranks) -> None:
-        self.requested = ""
+        self.received, self.requested = "", ""
         self.ranks = ranks
         self.before = {s: signal.signal(s, self._handle) for s in (signal.SIGINT, signal.SIGTERM)}
 
     def _handle(self, number: int, frame: Any) -> None:
-        if not self.requested:
-            self.requested = signal.Signals(number).name
-            said = f"{self.requested}: finishing this iteration and writing a checkpoint."
+        if not self.received:
+            self.received = signal.Signals(number).name
+            said = f"{self.received}: finishing this iteration and writing a checkpoint."
             print(f"\n{said}", flush=True)
         if not self.ranks.launched:
             self.restore()
 
     def agree(self) -> None:
-        """Stop all ranks after the same iteration, also when only one has got the signal."""
-        if self.ranks.world > 1:
-            if os.getppid() != self.ranks.launcher:
-                self.requested = "the death of its launcher"
-            self.requested = next(filter(None, self.ranks.gather(self.requested)), "")
+        """Stop all ranks after the same iteration, also when only one has got the signal.
+
+        A signal may come while the ranks talk: it then counts in the next iteration.
+        """
+        if self.ranks.launched and os.getppid() != self.ranks.launcher:
+            self.received = "the death of its launcher"
+        self.requested = next(filter(None, self.ranks.gather(self.received)), "")
 
     def restore(self) -> None:
         """Put back the handlers found at the start."""

@@ -265,6 +265,43 @@ def test_rows_of_the_ranks_are_those_of_the_whole(ppo_rnd, monkeypatch):
     assert len(found) == 17
 
 
+class Talk:
+    """Ranks that agree by way of a function."""
+
+    launched, launcher = True, os.getppid()
+
+    def __init__(self, gather):
+        self.gather = gather
+
+
+def test_a_signal_that_comes_while_the_ranks_talk_is_not_lost(ppo_rnd):
+    def interrupted(value):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return ["", value]
+
+    stop = ppo_rnd.StopOnSignal(Talk(interrupted))
+    try:
+        stop.agree()
+        assert stop.requested == ""
+        stop.agree()
+        assert stop.requested == "SIGTERM"
+    finally:
+        stop.restore()
+
+
+def test_ranks_stop_when_their_launcher_has_died(ppo_rnd):
+    ranks = Talk(lambda value: [value])
+    stop = ppo_rnd.StopOnSignal(ranks)
+    try:
+        stop.agree()
+        assert stop.requested == ""
+        ranks.launcher = -1
+        stop.agree()
+        assert stop.requested == "the death of its launcher"
+    finally:
+        stop.restore()
+
+
 def test_one_process_leaves_all_as_it_is(ppo_rnd):
     ranks = ppo_rnd.Ranks(ppo_rnd.Args(num_envs=4))
     rows, array = torch.tensor([5, 3, 1]), np.ones((2, 4))
