@@ -12,7 +12,7 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[atari,minigrid,train,analysis,notebooks,sb3,dev]'
+	$(BIN)/pip install --quiet --editable '.[atari,minigrid,train,analysis,notebooks,sb3,cluster,dev]'
 	touch $@
 
 test: lint types test-newest test-lowest
