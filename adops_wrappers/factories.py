@@ -68,6 +68,7 @@ ADOPESWrapper = EitherWrapper(wrappers.ADOPESWrapper, vector.ADOPESWrapper)
 PIESWrapper = EitherWrapper(wrappers.PIESWrapper, vector.PIESWrapper)
 PBIMWrapper = EitherWrapper(wrappers.PBIMWrapper, vector.PBIMWrapper)
 GRMWrapper = EitherWrapper(wrappers.GRMWrapper, vector.GRMWrapper)
+GuardedScaleWrapper = EitherWrapper(wrappers.GuardedScaleWrapper, vector.GuardedScaleWrapper)
 PBRSWrapper = EitherWrapper(wrappers.PBRSWrapper, vector.PBRSWrapper)
 NoShapingWrapper = EitherWrapper(wrappers.NoShapingWrapper, vector.NoShapingWrapper)
 IntrinsicRewardWrapper = EitherWrapper(
@@ -92,6 +93,7 @@ _METHODS = {
     "grm": _Method(GRMWrapper, {}),
     "grm-norm": _Method(GRMWrapper, {"normalize": True}),
     "pbrs": _Method(PBRSWrapper, {}),
+    "guarded": _Method(GuardedScaleWrapper, {}),
 }
 _ALIASES = {"raw": "none"}
 

@@ -95,7 +95,16 @@ class Args:
 
     # --- wrapper stack: flags
     shaping: Literal[
-        "none", "adops", "adopes", "adopes-half", "pies", "pbim", "pbim-norm", "grm", "grm-norm"
+        "none",
+        "adops",
+        "adopes",
+        "adopes-half",
+        "pies",
+        "pbim",
+        "pbim-norm",
+        "grm",
+        "grm-norm",
+        "guarded",
     ] = "none"
     """method that turns F into F'; none is plain RND"""
     intrinsic_scale: float = 1.0
@@ -116,6 +125,8 @@ class Args:
     """grm: steps after which a bonus is taken back"""
     alpha: float = 0.05
     """pbim-norm, grm-norm: smoothing of the running mean of F"""
+    balance: float = 0.1
+    """guarded: size of the bonus beside the task at the first reward; 0: off from then on"""
     # --- end of wrapper stack: flags
 
     bonus: Literal["rnd", "count", "none"] = "rnd"
@@ -158,6 +169,8 @@ class Args:
     """weight of the intrinsic advantage"""
     norm_adv: bool = False
     """standardise the combined advantage in each minibatch"""
+    scale_adv: bool = False
+    """divide the combined advantage by its root mean square in each minibatch: signs stay"""
     max_grad_norm: float = 0.5
     """largest norm of the gradient; 0: no clipping"""
     update_proportion: float = 0.0
@@ -205,6 +218,7 @@ METHOD_FLAGS = {
     "schedule_iterations": ("adopes", "adopes-half", "pies"),
     "delay": ("grm", "grm-norm"),
     "alpha": ("pbim-norm", "grm-norm"),
+    "balance": ("guarded",),
 }
 """Which methods read a flag; None: all."""
 
@@ -245,6 +259,16 @@ def wrap_stack(
             ext_coef=args.clamp_ext_coef,
             int_coef=args.clamp_int_coef,
             int_bootstrap=args.int_bootstrap,
+        )
+    if args.shaping == "guarded":
+        settings.update(
+            balance=args.balance,
+            gamma_ext=args.gamma_ext,
+            gamma_int=args.gamma_int,
+            ext_coef=args.ext_coef,
+            int_coef=args.int_coef,
+            int_bootstrap=args.int_bootstrap,
+            update_every=args.num_steps,
         )
     if args.shaping in ("adopes", "adopes-half"):
         settings.update(ramp_updates=schedule_length(args), update_every=args.num_steps)
@@ -1738,6 +1762,9 @@ def train(args: Args) -> Path:
                 if args.norm_adv:
                     everyone = all_advantages[minibatch]
                     advantage = (advantage - everyone.mean()) / (everyone.std() + 1e-8)
+                elif args.scale_adv:
+                    everyone = all_advantages[minibatch]
+                    advantage = advantage / (everyone.square().mean().sqrt() + 1e-8)
                 surrogate = torch.max(
                     -advantage * ratio,
                     -advantage * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef),

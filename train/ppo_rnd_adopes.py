@@ -150,6 +150,8 @@ class Args:
     """weight of the intrinsic advantage"""
     norm_adv: bool = False
     """standardise the combined advantage in each minibatch"""
+    scale_adv: bool = False
+    """divide the combined advantage by its root mean square in each minibatch: signs stay"""
     max_grad_norm: float = 0.5
     """largest norm of the gradient; 0: no clipping"""
     update_proportion: float = 0.0
@@ -1698,6 +1700,9 @@ def train(args: Args) -> Path:
                 if args.norm_adv:
                     everyone = all_advantages[minibatch]
                     advantage = (advantage - everyone.mean()) / (everyone.std() + 1e-8)
+                elif args.scale_adv:
+                    everyone = all_advantages[minibatch]
+                    advantage = advantage / (everyone.square().mean().sqrt() + 1e-8)
                 surrogate = torch.max(
                     -advantage * ratio,
                     -advantage * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef),

@@ -7,8 +7,9 @@
 The same command, given again, goes on where the last one stopped: finished cells are skipped,
 unfinished ones resume from their checkpoint. `--dry-run` prints the plan alone.
 
-As a library: `expand` or `paper_cells` make the cells, `check` refuses what cannot work, `hold`
-locks the directory, `run_local` or `run_slurm` run the cells, and `report` says what failed.
+As a library: `expand` or `paper_cells` make the cells and `run` runs them. Its parts: `check`
+refuses what cannot work, `hold` locks the directory, `run_local` or `run_slurm` run the cells, and
+`report` says what failed.
 """
 
 from __future__ import annotations
@@ -60,21 +61,11 @@ CPU_STEPS_PER_SECOND = {"atari": 100.0, "minigrid": 2_000.0, "other": 3_000.0}
 
 
 @dataclass
-class Args:
-    """Settings of one sweep."""
+class RunArgs:
+    """Where and how cells are run."""
 
     root: Annotated[str, tyro.conf.Positional]
     """directory of the sweep; each cell's run directory is made in it"""
-    methods: list[str] = dataclasses.field(default_factory=list)
-    """values of --shaping"""
-    seeds: list[str] = dataclasses.field(default_factory=lambda: ["1"])
-    """seeds, single (7) or as ranges (1-20)"""
-    settings: list[str] = dataclasses.field(default_factory=list)
-    """name=value pairs of ppo_rnd.py for every cell, such as num_envs=8"""
-    grid: list[str] = dataclasses.field(default_factory=list)
-    """name=value,value,... axes of the grid; a method that does not read one has no such axis"""
-    paper: bool = False
-    """the paper's nine configurations and seeds; --settings still apply"""
     dry_run: bool = False
     """print the plan with estimated hours and disk, and run nothing"""
     executor: Literal["local", "slurm"] = "local"
@@ -102,6 +93,22 @@ class Args:
     """slurm: seconds before the time limit at which a run is told to write its checkpoint"""
     slurm_extra: list[str] = dataclasses.field(default_factory=list)
     """slurm: further name=value pairs for sbatch, such as account=me qos=high"""
+
+
+@dataclass
+class Args(RunArgs):
+    """Settings of one sweep."""
+
+    methods: list[str] = dataclasses.field(default_factory=list)
+    """values of --shaping"""
+    seeds: list[str] = dataclasses.field(default_factory=lambda: ["1"])
+    """seeds, single (7) or as ranges (1-20)"""
+    settings: list[str] = dataclasses.field(default_factory=list)
+    """name=value pairs of ppo_rnd.py for every cell, such as num_envs=8"""
+    grid: list[str] = dataclasses.field(default_factory=list)
+    """name=value,value,... axes of the grid; a method that does not read one has no such axis"""
+    paper: bool = False
+    """the paper's nine configurations and seeds; --settings still apply"""
 
 
 def fail(message: str) -> typing.NoReturn:
@@ -879,7 +886,7 @@ def queue_states() -> dict[str, str] | None:
     return dict(line.split(maxsplit=1) for line in answer.stdout.splitlines() if line.strip())
 
 
-def submit(plan: Plan, cells: Sequence[Cell], args: Args) -> dict[str, str]:
+def submit(plan: Plan, cells: Sequence[Cell], args: RunArgs) -> dict[str, str]:
     """Submit cells as one job array; return their job ids."""
     import cloudpickle
     import submitit
@@ -927,7 +934,7 @@ def submit(plan: Plan, cells: Sequence[Cell], args: Args) -> dict[str, str]:
     return ids
 
 
-def run_slurm(plan: Plan, args: Args) -> dict[str, Result]:
+def run_slurm(plan: Plan, args: RunArgs) -> dict[str, Result]:
     """Submit the open cells, or take up the jobs that an earlier sweep submitted; watch them."""
     require_slurm()
     queued = queue_states() or {}
@@ -1065,6 +1072,11 @@ def report(plan: Plan, results: dict[str, Result]) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Run the sweep that the command line asks for."""
     args = tyro.cli(Args, args=argv, description=__doc__)
+    return run(args, cells_of(args))
+
+
+def run(args: RunArgs, cells: Sequence[Cell]) -> int:
+    """Check, plan and run cells as the settings say; return the exit code."""
     for name in ("threads", "ranks"):
         if getattr(args, name) < 1:
             fail(f"--{name} must be at least 1, got {getattr(args, name)}.")
@@ -1075,7 +1087,6 @@ def main(argv: list[str] | None = None) -> int:
         fail(f"--slurm-extra takes name=value, got {bad[0]!r}.")
     root = Path(args.root)
     on_gpu = bool(args.gpus if args.executor == "slurm" else visible_gpus())
-    cells = cells_of(args)
     if args.executor == "slurm" and not args.dry_run:
         require_slurm()
     plan = check(cells, root, ranks=args.ranks, sps=args.sps, on_gpu=on_gpu)

@@ -3,6 +3,7 @@
 from adops_wrappers.shaping.adops import ADOPES, ADOPS, adops_correction
 from adops_wrappers.shaping.base import Shaper, Transition
 from adops_wrappers.shaping.grm import GRM, PBIM, MatchedGRM, make_grm
+from adops_wrappers.shaping.guarded import GuardedScale
 from adops_wrappers.shaping.none import NoShaping
 from adops_wrappers.shaping.pbrs import PBRS
 from adops_wrappers.shaping.pies import PIES
@@ -14,6 +15,7 @@ __all__ = [
     "PBIM",
     "PBRS",
     "PIES",
+    "GuardedScale",
     "MatchedGRM",
     "NoShaping",
     "Shaper",

@@ -3,6 +3,7 @@
 from adops_wrappers.vector.adops import ADOPESWrapper, ADOPSWrapper
 from adops_wrappers.vector.base import ShapingWrapper
 from adops_wrappers.vector.grm import GRMWrapper, PBIMWrapper
+from adops_wrappers.vector.guarded import GuardedScaleWrapper
 from adops_wrappers.vector.intrinsic import IntrinsicRewardWrapper
 from adops_wrappers.vector.none import NoShapingWrapper
 from adops_wrappers.vector.pbrs import PBRSWrapper
@@ -12,6 +13,7 @@ __all__ = [
     "ADOPESWrapper",
     "ADOPSWrapper",
     "GRMWrapper",
+    "GuardedScaleWrapper",
     "IntrinsicRewardWrapper",
     "NoShapingWrapper",
     "PBIMWrapper",
