@@ -23,6 +23,7 @@ def test_one_name_wraps_either_kind_of_env(name: str) -> None:
     extra = {
         "ADOPSWrapper": {"critic": tk.critic},
         "ADOPESWrapper": {"critic": tk.critic},
+        "GuardedScaleWrapper": {"critic": tk.critic},
         "PBRSWrapper": {"potential": tk.potential, "gamma": 0.9},
         "IntrinsicRewardWrapper": {"source": tk.source},
     }.get(name, {})
@@ -54,7 +55,7 @@ def test_twins_have_the_same_arguments(name: str) -> None:
 def test_names() -> None:
     assert set(SHAPINGS) == {
         "none", "adops", "adopes", "adopes-half", "pies", "pbim", "pbim-norm", "grm",
-        "grm-norm", "pbrs",
+        "grm-norm", "pbrs", "guarded",
     }  # fmt: skip
 
 
@@ -69,6 +70,7 @@ def test_names() -> None:
         ("pies", "PIES", 1.0),
         ("pbim", "PBIM (gamma=0.99)", 1.0),
         ("grm-norm", "GRM (delay=1, gamma=0.99)", 1.0),
+        ("guarded", "guarded scale", 1.0),
     ],
 )
 def test_make_shaping(name: str, described: str, scale: float) -> None:

@@ -13,11 +13,16 @@ from adops_wrappers.shaping import (
     PBIM,
     PBRS,
     PIES,
+    GuardedScale,
     NoShaping,
     Shaper,
     make_grm,
 )
 
+GUARD = (
+    *("gamma_ext", "gamma_int", "ext_coef", "int_coef", "balance", "tolerance", "shrink"),
+    *("regrow", "floor", "smoothing", "forgetting"),
+)
 CLAMP = ("gamma_ext", "gamma_int", "ext_coef", "int_coef", "epsilon", "tie_tolerance")
 
 
@@ -41,6 +46,7 @@ METHODS = {
     "grm": Method(make_grm, {}),
     "grm-norm": Method(make_grm, {"normalize": True}),
     "pbrs": Method(PBRS, {}, needs_potential=True),
+    "guarded": Method(GuardedScale, {}, needs_critic=True),
 }
 
 
@@ -75,10 +81,13 @@ def identify(shaper: Shaper, intrinsic_scale: float) -> tuple[str, dict[str, Any
         return (f"{name}-norm" if shaper.normalize else name), settings
     if isinstance(shaper, PBRS) and kind is PBRS:
         return "pbrs", {"gamma": shaper.gamma}
+    if isinstance(shaper, GuardedScale) and kind is GuardedScale:
+        settings = {name: getattr(shaper, name) for name in GUARD}
+        return "guarded", settings | {"update_every": _every(shaper)}
     if kind is NoShaping:
         return "none", {}
     return shaper.name, None
 
 
-def _every(shaper: ADOPES | PIES) -> int | str:
+def _every(shaper: ADOPES | PIES | GuardedScale) -> int | str:
     return "episode" if shaper.counter.per_episode else shaper.counter.update_every

@@ -112,6 +112,8 @@ def _own(recording: Recording, name: str) -> dict[str, Any]:
     if name.startswith("adop"):
         clamp = {key: recording.meta[key] for key in CLAMP}
         return {**clamp, "allow_gamma_int_above_ext": True}
+    if name == "guarded":
+        return {key: recording.meta[key] for key in CLAMP[:4]}
     if name.startswith(("pbim", "grm", "pbrs")):
         return {"gamma": recording.meta["gamma_int"]}
     return {}
