@@ -331,6 +331,8 @@ def check_args(args: Args) -> None:
         fail(
             f"--env-kwargs must be a JSON object like '{{\"horizon\": 200}}', got {args.env_kwargs}"
         )
+    if args.norm_adv and args.scale_adv:
+        fail("choose --norm-adv or --scale-adv: standardising divides by the spread already.")
     if args.video_every < 1:
         fail(f"--video-every must be at least 1, got {args.video_every}.")
     check_method_flags(args)

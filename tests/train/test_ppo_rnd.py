@@ -445,3 +445,41 @@ def test_every_flag_is_explained(ppo_rnd):
     helps = source.split('"""')[2:][1::2]  # after the class docstring: text, help, text, ...
     assert len(helps) == len(fields)
     assert all(len(text.strip()) > 10 for text in helps)
+
+
+@pytest.mark.parametrize("balance", [0.1, 0.0])
+def test_guarded_scale_turns_the_bonus_down_once_the_task_pays(ppo_rnd, tmp_path, balance):
+    args = small(
+        ppo_rnd, tmp_path, env_id="CartPole-v1", bonus="count", shaping="guarded", balance=balance
+    )
+    rows = read_metrics(ppo_rnd.train(args))
+    zeta = [float(row["shaping/zeta"]) for row in rows]
+    assert zeta[0] == 1.0
+    assert zeta[1] == 0.0 if balance == 0.0 else 0.0 < zeta[1] < 1.0
+    ratio = float(rows[1]["shaping/shaped_max"]) / float(rows[1]["shaping/raw_max"])
+    assert ratio == pytest.approx(zeta[1])
+
+
+# Advantages
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_scaled_advantages_forget_their_unit(ppo_rnd, tmp_path, scaled):
+    losses = []
+    for name, weight in (("one", 1.0), ("eight", 8.0)):
+        args = small(
+            ppo_rnd,
+            tmp_path,
+            name,
+            total_iterations=1,
+            ext_coef=weight,
+            int_coef=weight,
+            scale_adv=scaled,
+        )
+        losses.append(float(read_metrics(ppo_rnd.train(args))[0]["losses/policy_loss"]))
+    assert (losses[0] == pytest.approx(losses[1], rel=1e-5)) == scaled
+
+
+def test_advantages_cannot_be_normalised_twice(ppo_rnd):
+    with pytest.raises(SystemExit, match="choose --norm-adv or --scale-adv"):
+        ppo_rnd.parse_args(["--norm-adv", "--scale-adv"])
