@@ -5,14 +5,14 @@ VENV ?= .venv
 LOWEST ?= .venv-lowest
 BIN := $(VENV)/bin
 
-.PHONY: install test lint types test-newest test-lowest test-slurm train demo benchmark figures \
+.PHONY: install test lint types test-newest test-lowest test-slurm train demo study benchmark figures \
 	notebooks docs test-package clean
 
 install: $(VENV)/installed
 
-$(VENV)/installed: pyproject.toml
+$(VENV)/installed: pyproject.toml train/constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[atari,minigrid,train,analysis,notebooks,sb3,cluster,dev]'
+	$(BIN)/pip install --quiet --constraint train/constraints.txt --editable '.[atari,minigrid,train,analysis,notebooks,sb3,cluster,dev]'
 	touch $@
 
 test: lint types test-newest test-lowest
@@ -51,6 +51,10 @@ train: install
 # About three minutes on two cores: raw bonus against ADOPS, and one picture.
 demo: install
 	$(BIN)/python train/demo.py $(ARGS)
+
+# About two hours on two cores: every method on the small envs, and the report. Interrupted? Again.
+study: install
+	$(BIN)/python train/study.py --tier laptop $(ARGS)
 
 benchmark: install
 	$(BIN)/python benchmarks/wrapper_overhead.py

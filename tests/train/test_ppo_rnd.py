@@ -450,7 +450,13 @@ def test_every_flag_is_explained(ppo_rnd):
 @pytest.mark.parametrize("balance", [0.1, 0.0])
 def test_guarded_scale_turns_the_bonus_down_once_the_task_pays(ppo_rnd, tmp_path, balance):
     args = small(
-        ppo_rnd, tmp_path, env_id="CartPole-v1", bonus="count", shaping="guarded", balance=balance
+        ppo_rnd,
+        tmp_path,
+        env_id="MountainCar-v0",  # pays at every step, and no episode ends so soon
+        max_episode_steps=200,
+        bonus="count",
+        shaping="guarded",
+        balance=balance,
     )
     rows = read_metrics(ppo_rnd.train(args))
     zeta = [float(row["shaping/zeta"]) for row in rows]
