@@ -1490,7 +1490,7 @@ def shown(value: float, digits: int = 3) -> str:
     """Write a number for people; NaN is a dash."""
     if math.isnan(value):
         return "–"
-    text = f"{value:.0f}" if abs(value) >= 1000.0 else f"{value + 0.0:.{digits}g}"
+    text = f"{value:.0f}" if abs(value) >= 100.0 else f"{value + 0.0:.{digits}g}"
     return text.replace("-", "−") if "e" not in text else text
 
 

@@ -665,6 +665,7 @@ def test_html_and_markdown_hold_the_same_tables(report):
 def test_numbers_for_people(analyze):
     values = [0.0, -0.0, 0.12345, -0.5, 2500.4, math.nan]
     assert [analyze.shown(value) for value in values] == ["0", "0", "0.123", "−0.5", "2500", "–"]
+    assert [analyze.shown(value, 2) for value in (0.0374, 19.6, 195.0)] == ["0.037", "20", "195"]
     assert [analyze.shown_p(p) for p in (None, 0.0, 0.0312, 1.0)] == [
         "too few runs",
         "< 1e-15",
@@ -738,6 +739,10 @@ DAMAGES = {
     ),
     "twin": (
         lambda root: write_run(root / "twin", [0.6] * 12, learning_rate=0.1),
+        r"run and twin are both raw with seed 1 on .*, but differ; expected one run",
+    ),
+    "twin in numbers": (
+        lambda root: write_run(root / "twin", [0.5] * 12, conflict=[0.5, 0.9, *[0.5] * 10]),
         r"run and twin are both raw with seed 1 on .*, but differ; expected one run",
     ),
     "length": (
