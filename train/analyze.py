@@ -514,6 +514,11 @@ def read_curve_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def find_inputs(results: Sequence[str | os.PathLike[str]]) -> list[tuple[str, Path]]:
     """Return what is to be read: runs, sweeps, studies and compact folders."""
+    if not results:
+        raise InputError(
+            "no results are given; expected run directories, folders of them, or folders that "
+            "analyze.py wrote. Name at least one."
+        )
     found: list[tuple[str, Path]] = []
     for path in map(Path, results):
         if not path.is_dir():
@@ -821,12 +826,12 @@ class Bootstrap:
         The two are resampled on their own; a tie counts one half.
         """
         pairs = wins(first, second)
-        weights = [
-            (self.indices(len(values), stream)[..., None] == np.arange(len(values))).mean(1)
+        drawn = [
+            (self.indices(len(values), stream)[..., None] == np.arange(len(values))).sum(1)
             for stream, values in enumerate((first, second))
         ]
-        resampled = ((weights[0] @ pairs) * weights[1]).sum(-1)
-        return self._interval(pairs.mean(), resampled)
+        won = ((drawn[0] @ pairs) * drawn[1]).sum(-1)
+        return self._interval(pairs.mean(), won / pairs.size)
 
     @staticmethod
     def _interval(value: Any, resampled: np.ndarray) -> Interval:
@@ -1485,7 +1490,7 @@ def shown(value: float, digits: int = 3) -> str:
     """Write a number for people; NaN is a dash."""
     if math.isnan(value):
         return "–"
-    text = f"{value:.0f}" if abs(value) >= 1000.0 else f"{value + 0.0:.{digits}g}"
+    text = f"{value:.0f}" if abs(value) >= 100.0 else f"{value + 0.0:.{digits}g}"
     return text.replace("-", "−") if "e" not in text else text
 
 
@@ -1856,6 +1861,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(
+            f"error: cannot write to {settings.out}: {error.strerror}; expected a folder with "
+            "space. Choose another --out, or make room.",
+            file=sys.stderr,
+        )
         return 1
     print(report)
     return 0
