@@ -37,8 +37,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "pbrs": ("pbrs", {"gamma": 1.0, "potential": lambda obs, t: obs[:, 0]}),
     "adops": ("adops", {}),
     "adopes": ("adopes", {}),
+    "guarded": ("guarded", {}),
 }
-CONSULTING = ("adops", "adopes")
+CONSULTING = ("adops", "adopes", "guarded")
 
 
 class StillVectorEnv(VectorEnv[Any, Any, Any]):

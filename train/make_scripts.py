@@ -77,6 +77,14 @@ METHODS = {
         "        normalize=args.normalize,\n        alpha=args.alpha,\n",
         extra_flags=NORMALIZE,
     ),
+    "guarded": Method(
+        "GuardedScaleWrapper",
+        ("balance",),
+        "        balance=args.balance,\n        gamma_ext=args.gamma_ext,\n"
+        "        gamma_int=args.gamma_int,\n        ext_coef=args.ext_coef,\n"
+        "        int_coef=args.int_coef,\n        int_bootstrap=args.int_bootstrap,\n"
+        "        update_every=args.num_steps,\n",
+    ),
 }
 
 STACK = '''def method_name(args: Args) -> str:

@@ -5,7 +5,7 @@ from train_scripts import TRAIN, learned, load_script, run_script
 
 pytest.importorskip("minigrid")
 
-METHODS = ("adops", "adopes", "pies", "pbim", "grm")
+METHODS = ("adops", "adopes", "pies", "pbim", "grm", "guarded")
 LABELS = (": imports", ": flags", "")
 
 
@@ -56,6 +56,7 @@ FLAGS = {
         ("--normalize", "--delay", "3", "--alpha", "0.1"),
         ("--shaping", "grm-norm", "--delay", "3", "--alpha", "0.1"),
     ),
+    "guarded": (("--balance", "0.3"), ("--shaping", "guarded", "--balance", "0.3")),
 }
 SMALL = [
     *("--env-id", "MiniGrid-Empty-5x5-v0", "--max-episode-steps", "10", "--num-envs", "4"),
