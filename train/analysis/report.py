@@ -1,0 +1,427 @@
+"""The report as Markdown and as HTML, and its tables as CSV files."""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from analysis.compact import (
+    LAST_ITERATIONS,
+    QUESTION_KEYS,
+    RATE_COLUMNS,
+    STATES,
+    Compact,
+    Row,
+    to_text,
+    write_table,
+)
+from analysis.statistics import (
+    MIN_RUNS,
+    SIGNIFICANT,
+    Arm,
+    Arms,
+    Bootstrap,
+    Comparison,
+    Interval,
+    Summary,
+    delay_arms,
+    load_arms,
+    summarize,
+)
+from analysis.text import TOO_FEW, ranges, shown, shown_p, slug
+from analysis.verdicts import PAPER_VERDICTS, Answer, Verdict, answer, paper_verdicts
+
+
+class Heading(NamedTuple):
+    """A heading."""
+
+    level: int
+    text: str
+
+
+class Paragraph(NamedTuple):
+    """A paragraph."""
+
+    text: str
+
+
+class Bullets(NamedTuple):
+    """A list of items, each with words in bold before its text."""
+
+    items: list[tuple[str, str]]
+
+
+class Table(NamedTuple):
+    """A table."""
+
+    header: Sequence[str]
+    rows: list[list[str]]
+
+
+class Image(NamedTuple):
+    """A picture beside the report, with what it shows."""
+
+    name: str
+    caption: str
+
+
+Block = Heading | Paragraph | Bullets | Table | Image
+
+STYLE = """
+:root { color-scheme: light dark; --text: #1a1a1a; --page: #fff; --line: #bbb; --faint: #555; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6e6e6; --page: #16181b; --line: #555; --faint: #aaa; }
+}
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page);
+       max-width: 62rem; margin: 1.5rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; line-height: 1.25; }
+h2 { font-size: 1.3rem; margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
+li { margin: .4rem 0; }
+figure { margin: 1.4rem 0; }
+img { max-width: 100%; height: auto; background: #fff; }
+figcaption { color: var(--faint); font-size: .92rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .88rem; }
+th, td { padding: .2rem .9rem .2rem 0; text-align: left; white-space: nowrap; }
+th { border-bottom: 1px solid var(--line); }
+"""
+
+
+def render_html(blocks: Sequence[Block], folder: Path) -> str:
+    """Return the report as one page that needs nothing but itself."""
+    parts = []
+    for block in blocks:
+        if isinstance(block, Heading):
+            parts.append(f"<h{block.level}>{html.escape(block.text)}</h{block.level}>")
+        elif isinstance(block, Paragraph):
+            parts.append(f"<p>{html.escape(block.text)}</p>")
+        elif isinstance(block, Bullets):
+            items = [f"<li><b>{html.escape(b)}</b> {html.escape(t)}</li>" for b, t in block.items]
+            parts.append("\n".join(["<ul>", *items, "</ul>"]))
+        elif isinstance(block, Table):
+            lines = ["".join(f"<th>{html.escape(cell)}</th>" for cell in block.header)]
+            lines += ["".join(f"<td>{html.escape(c)}</td>" for c in row) for row in block.rows]
+            rows = "\n".join(f"<tr>{line}</tr>" for line in lines)
+            parts.append(f'<div class="wide"><table>\n{rows}\n</table></div>')
+        else:
+            data = base64.b64encode((folder / block.name).read_bytes()).decode()
+            caption = html.escape(block.caption)
+            parts.append(
+                f'<figure><img src="data:image/png;base64,{data}" alt="{caption}">'
+                f"<figcaption>{caption}</figcaption></figure>"
+            )
+    title = next(html.escape(b.text) for b in blocks if isinstance(b, Heading))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<link rel="icon" href="data:,">\n<title>{title}</title>\n<style>{STYLE}</style></head>\n'
+        "<body>\n" + "\n".join(parts) + "\n</body></html>\n"
+    )
+
+
+def markdown_text(text: str) -> str:
+    """Escape what Markdown or HTML would read as markup."""
+    return re.sub(r"([\\`*\[\]|])", r"\\\1", html.escape(text, quote=False))
+
+
+def render_markdown(blocks: Sequence[Block]) -> str:
+    """Return the report as Markdown with its pictures beside it."""
+    parts = []
+    for block in blocks:
+        if isinstance(block, Heading):
+            parts.append(f"{'#' * block.level} {markdown_text(block.text)}")
+        elif isinstance(block, Paragraph):
+            parts.append(markdown_text(block.text))
+        elif isinstance(block, Bullets):
+            items = [f"- **{markdown_text(b)}** {markdown_text(t)}" for b, t in block.items]
+            parts.append("\n".join(items))
+        elif isinstance(block, Table):
+            lines = [list(map(markdown_text, block.header)), ["---"] * len(block.header)]
+            lines += [list(map(markdown_text, row)) for row in block.rows]
+            parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+        else:
+            parts.append(f"![{markdown_text(block.caption)}]({block.name})")
+    return "\n\n".join(parts) + "\n"
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything that the report says."""
+
+    compact: Compact
+    arms: Arms
+    summaries: dict[str, list[Summary]]
+    verdicts: list[Verdict]
+    answers: list[Answer]
+    bootstrap: Bootstrap
+
+
+def compute(compact: Compact, bootstrap: Bootstrap) -> Analysis:
+    """Make all tests."""
+    arms = load_arms(compact)
+    summaries, verdicts = {}, []
+    for env, own in tqdm(arms.items(), "bootstrap", unit="env"):
+        summaries[env] = summarize(own, bootstrap)
+        verdicts += paper_verdicts(env, own, bootstrap)
+    answers = answer(compact.study.get("questions", []), arms, bootstrap)
+    return Analysis(compact, arms, summaries, verdicts, answers, bootstrap)
+
+
+def verdict_blocks(analysis: Analysis) -> list[Block]:
+    """Return what comes first: answers, and agreement with the paper."""
+    blocks: list[Block] = []
+    if analysis.answers:
+        blocks.append(Heading(2, "Questions of the study"))
+        items = [(f"{a.question['id']} {a.headline}:", a.sentence) for a in analysis.answers]
+        blocks.append(Bullets(items))
+        blocks.append(
+            Paragraph(
+                f"Supported or contradicted: Welch's test, corrected by Holm over all questions, "
+                f"gives p < {SIGNIFICANT}. Undecided is no proof of equality."
+            )
+        )
+    if analysis.verdicts:
+        blocks.append(Heading(2, "Agreement with the paper"))
+        counts = Counter(verdict.verdict for verdict in analysis.verdicts)
+        listed = ", ".join(f"{v}: {counts[v]}" for v in PAPER_VERDICTS if counts[v])
+        blocks.append(
+            Paragraph(
+                "The paper's comparisons at scale 1, which it made on its own env, against the "
+                f"runs here ({listed}). A claimed difference agrees or contradicts where Welch's "
+                f"p, corrected by Holm within env and bonus, is below {SIGNIFICANT}; a difference "
+                "that the paper did not find agrees where it is not."
+            )
+        )
+        for name in PAPER_VERDICTS:
+            own = [verdict for verdict in analysis.verdicts if verdict.verdict == name]
+            if own:
+                blocks.append(Heading(3, f"{name.capitalize()} ({len(own)})"))
+                blocks.append(Bullets([(f"{v.env}, {v.statement}:", v.sentence) for v in own]))
+    return blocks
+
+
+def gap_blocks(expected: Sequence[Row]) -> list[Block]:
+    """Return what is missing or unfinished."""
+    grouped: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in expected:
+        grouped[row["env"], row["arm"]].append(row)
+    rows = []
+    for (env, arm), own in grouped.items():
+        finished = [row for row in own if row["state"] == "finished"]
+        if len(finished) == len(own):
+            continue
+        started = [f"{r['run']} ({r['reason']})" for r in own if r["state"] in STATES[1:3]]
+        missing = ranges(int(row["seed"]) for row in own if row["state"] == "missing")
+        rows.append([env, arm, f"{len(finished)}/{len(own)}", ", ".join(started), missing])
+    blocks: list[Block] = [Heading(2, "Missing and unfinished runs")]
+    states = Counter(row["state"] for row in expected)
+    if not rows:
+        return [*blocks, Paragraph(f"None: all {len(expected)} known runs have finished.")]
+    listed = ", ".join(f"{states[state]} {state}" for state in reversed(STATES) if states[state])
+    return [
+        *blocks,
+        Paragraph(f"Of {len(expected)} runs: {listed}. Only finished runs are in the numbers."),
+        Table(("env", "arm", "finished", "unfinished runs", "missing seeds"), rows),
+    ]
+
+
+def env_blocks(env: str, arms: Mapping[str, Arm], summaries: Sequence[Summary]) -> list[Block]:
+    """Return an env's tables and figures."""
+    any_arm = next(iter(arms.values()))
+    lengths = sorted({(arm.iterations, arm.env_steps) for arm in arms.values()})
+    trained = " or ".join(f"{steps:,} env steps ({n} iterations)" for n, steps in lengths)
+    rules = " or ".join(sorted({row["solved_if"] for a in arms.values() for row in a.rows}))
+    count = sum(arm.count for arm in arms.values())
+    text = f"{count} runs of {trained}. Solved: final return {rules.replace('>=', '≥')}."
+    if len(lengths) > 1:
+        text += " Arms were trained for different times: mind this where they are compared."
+    finals, tests, rates = [], [], []
+    for summary in summaries:
+        arm, comparison = summary.arm, summary.comparison
+        low_high = f"{shown(arm.finals.min())} to {shown(arm.finals.max())}"
+        interval = summary.mean
+        finals.append(
+            [
+                *(arm.label, str(arm.count), arm.solved_text, arm.mean_text),
+                shown(float(np.median(arm.finals))),
+                low_high,
+                f"{shown(interval.low)} to {shown(interval.high)}" if interval else TOO_FEW,
+                str(summary.iqm) if summary.iqm else TOO_FEW,
+            ]
+        )
+        if comparison:
+            tests.append(
+                [
+                    *(arm.label, summary.reference),
+                    str(comparison.improvement) if comparison.improvement else TOO_FEW,
+                    *map(shown_p, comparison.p_values),
+                ]
+            )
+        elif summary.reference:
+            tests.append([arm.label, f"{summary.reference} (no runs)", *["–"] * 5])
+        rates.append([arm.label, *(shown(arm.average(column)) for column in RATE_COLUMNS)])
+    name = slug(env)
+    steps = f"{any_arm.env_steps:,}" if len(lengths) == 1 else "all"
+    blocks: list[Block] = [
+        Heading(2, env),
+        Paragraph(text),
+        Table(
+            (
+                *("arm", "N", "solved", "mean ± SE", "median", "min to max"),
+                *("95 % of mean", "IQM (95 %)"),
+            ),
+            finals,
+        ),
+        Image(f"final_{name}.png", f"Final return of every run on {env}, by arm."),
+    ]
+    if tests:
+        blocks += [
+            Paragraph(
+                "Each arm against its reference: the raw bonus of the same scale, or no bonus for "
+                "the raw bonus itself. The probability of improvement is that of a run of the arm "
+                "to beat a run of the reference, ties counted half; Holm's correction runs over "
+                "this table."
+            ),
+            Table(
+                (
+                    *("arm", "reference", "P(improvement) (95 %)", "Welch p", "Holm"),
+                    *("Fisher p (solved)", "Holm"),
+                ),
+                tests,
+            ),
+        ]
+    blocks.append(
+        Image(
+            f"curves_{name}.png",
+            f"Learning curves on {env}: extrinsic return over {steps} env steps.",
+        )
+    )
+    delays = delay_arms(arms)
+    if delays:
+        rows = [
+            [delay, arm.label, arm.solved_text, arm.mean_text]
+            for own in delays.values()
+            for delay, arm in own
+        ]
+        blocks += [
+            Paragraph("GRM-norm by delay; PBIM-norm is the delay of a whole episode of N steps."),
+            Table(("D", "arm", "solved", "mean ± SE"), rows),
+            Image(f"delay_{name}.png", f"Final return on {env} over the delay of GRM-norm."),
+        ]
+    return [
+        *blocks,
+        Paragraph(
+            "Conflict: share of steps at which the raw bonus turns the sign of the critic's "
+            "extrinsic advantage. Intervention: share of steps at which the method changes the "
+            "bonus. Early and late are the first and the last tenth of training."
+        ),
+        Table(
+            (
+                *("arm", "conflict early", "late", "intervention early", "late"),
+                *("ζ at the end", "mean return in training"),
+            ),
+            rates,
+        ),
+        Image(f"rates_{name}.png", f"Conflict and intervention rates on {env} over training."),
+    ]
+
+
+def report_blocks(analysis: Analysis) -> list[Block]:
+    """Return the whole report."""
+    tier = analysis.compact.study.get("tier")
+    count = len(analysis.compact.runs)
+    blocks: list[Block] = [
+        Heading(1, f"Results of the study, tier {tier}" if tier else f"Results of {count} runs"),
+        *verdict_blocks(analysis),
+        *gap_blocks(analysis.compact.expected),
+    ]
+    for env, arms in analysis.arms.items():
+        blocks += env_blocks(env, arms, analysis.summaries[env])
+    return [
+        *blocks,
+        Heading(2, "How this was made"),
+        Paragraph(
+            f"python train/analyze.py RESULTS --out DIR, from {count} finished runs. The final "
+            f"return of a run is its mean episodic return over the last {LAST_ITERATIONS} "
+            "iterations. Intervals are percentiles of "
+            f"{analysis.bootstrap.reps} bootstrap resamples of the runs, seed "
+            f"{analysis.bootstrap.seed}; SE is the standard error of the mean; IQM is the mean of "
+            f"the middle half. Tests and intervals need {MIN_RUNS} runs of each arm. The CSV files "
+            "beside this report hold all numbers, and the command makes the same report from them."
+        ),
+    ]
+
+
+def interval_cells(interval: Interval | None) -> list[str]:
+    """Return an interval's three cells of a CSV file."""
+    return [to_text(value) for value in interval] if interval else [TOO_FEW] * 3
+
+
+def p_cell(p: float | None) -> str:
+    """Return a p-value's cell of a CSV file."""
+    return TOO_FEW if p is None else to_text(p)
+
+
+def comparison_cells(comparison: Comparison | None) -> list[str]:
+    """Return a comparison's cells of a CSV file; empty where there is none."""
+    if comparison is None:
+        return [""] * len(COMPARISON_COLUMNS)
+    return [*interval_cells(comparison.improvement), *map(p_cell, comparison.p_values)]
+
+
+COMPARISON_COLUMNS = (
+    *("p_improvement", "p_improvement_low", "p_improvement_high"),
+    *("welch_p", "welch_p_holm", "fisher_p", "fisher_p_holm"),
+)
+
+
+def write_tables(analysis: Analysis, out: Path) -> None:
+    """Write summary.csv, paper.csv and questions.csv."""
+    rows = []
+    for env, summaries in analysis.summaries.items():
+        for summary in summaries:
+            arm = summary.arm
+            numbers = (arm.mean, arm.error, np.median(arm.finals), arm.finals.min())
+            rows.append(
+                [env, arm.label, str(arm.count), str(int(arm.solved.sum()))]
+                + [to_text(float(number)) for number in (*numbers, arm.finals.max())]
+                + [*interval_cells(summary.mean)[1:], *interval_cells(summary.iqm)]
+                + [summary.reference, *comparison_cells(summary.comparison)]
+                + [to_text(arm.average(column)) for column in RATE_COLUMNS]
+            )
+    columns = (
+        *("env", "arm", "runs", "solved", "mean", "se", "median", "min", "max"),
+        *("mean_low", "mean_high", "iqm", "iqm_low", "iqm_high", "reference"),
+        *(*COMPARISON_COLUMNS, *RATE_COLUMNS),
+    )
+    write_table(out / "summary.csv", columns, rows)
+    write_table(out / "paper.csv", ("verdict", "env", "claim", "numbers"), analysis.verdicts)
+    if analysis.answers:
+        rows = []
+        for a in analysis.answers:
+            arms = [a.comparison.first, a.comparison.second] if a.comparison else [None, None]
+            rows.append(
+                [
+                    *(a.question[key] for key in QUESTION_KEYS),
+                    *(a.verdict, a.missing),
+                    *(arm.solved_text if arm else "" for arm in arms),
+                    *(to_text(arm.mean) if arm else "" for arm in arms),
+                    *(to_text(arm.error) if arm else "" for arm in arms),
+                    *comparison_cells(a.comparison),
+                ]
+            )
+        columns = (
+            *(*QUESTION_KEYS, "verdict", "missing"),
+            *("better_solved", "worse_solved", "better_mean", "worse_mean"),
+            *("better_se", "worse_se", *COMPARISON_COLUMNS),
+        )
+        write_table(out / "questions.csv", columns, rows)
