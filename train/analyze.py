@@ -11,7 +11,6 @@ unfinished or missing is left out of the numbers and named in the report.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,36 +41,22 @@ class Settings:
     """seed of the bootstrap"""
 
 
-def analyze(
-    results: Sequence[str | os.PathLike[str]],
-    out: str | os.PathLike[str],
-    *,
-    solved: float | None = None,
-    reps: int = 2000,
-    seed: int = 0,
-) -> Path:
-    """Write the compact data, tables, figures and the report of results; return report.html.
-
-    Args:
-        results: Run directories, folders of them, or folders that this function wrote.
-        out: Folder to write to; it may be one of the results.
-        solved: Final return from which on a run counts as solved.
-        reps: Resamples of each bootstrap interval.
-        seed: Seed of the bootstrap.
+def analyze(settings: Settings) -> Path:
+    """Write the compact data, tables, figures and the report; return report.html.
 
     Raises:
         InputError: The results cannot be analysed.
     """
-    if reps < 1 or seed < 0:
+    if settings.reps < 1 or settings.seed < 0:
         raise InputError(
-            f"reps is {reps} and seed is {seed}; expected reps of at least 1 and a seed that is "
-            "not negative. The defaults are 2000 and 0."
+            f"reps is {settings.reps} and seed is {settings.seed}; expected reps of at least 1 and "
+            "a seed that is not negative. The defaults are 2000 and 0."
         )
-    compact = collect(results, solved)
-    out = Path(out)
+    compact = collect(settings.results, settings.solved)
+    out = Path(settings.out)
     out.mkdir(parents=True, exist_ok=True)
     write_compact(compact, out)
-    analysis = compute(read_compact(out), Bootstrap(reps, seed))
+    analysis = compute(read_compact(out), Bootstrap(settings.reps, settings.seed))
     write_tables(analysis, out)
     draw_figures(analysis.arms, out)
     blocks = report_blocks(analysis)
@@ -84,13 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Analyse what the command line names; return the exit code."""
     settings = tyro.cli(Settings, args=argv, description=__doc__)
     try:
-        report = analyze(
-            settings.results,
-            settings.out,
-            solved=settings.solved,
-            reps=settings.reps,
-            seed=settings.seed,
-        )
+        report = analyze(settings)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -79,7 +79,8 @@ def write_study(root: Path):
     write_arm(root, HIGH, shaping="adops")
     write_arm(root, [0.1, 0.2 / 3, 1 / 3, 0.7], shaping="grm-norm", delay=1)
     write_arm(root, [0.0, 1 / 7], shaping="grm-norm", delay=4)
-    write_run(root / "<img src=x onerror=alert(1)>|`*[a](b)", [1.0], seed=9, finished=False)
+    markup = "<img src=x onerror=alert(1)>|`*[a](b)"
+    write_run(root / markup, [1.0], seed=9, finished=False, reason=markup)
     write_run(root / "long", np.sin(np.arange(230)) ** 2, env_id="adops/KeyDoor-v0")
     question = ("H1", "ADOPS < raw & <script>alert(2)</script>.", ENV, "ADOPS", "raw")
     (root / "study.json").write_text(json.dumps(study_of(question)))

@@ -122,8 +122,8 @@ def test_paths_and_options_are_checked(analyze, tmp_path, capsys):
     assert "nowhere does not exist; expected a run dir" in capsys.readouterr().err
     assert analyze.main([str(tmp_path / "run" / "metrics.csv"), "--out", out]) == 1
     assert "metrics.csv is a file; expected a run dir" in capsys.readouterr().err
-    with pytest.raises(analyze.InputError, match=r"reps is 0 .* expected reps of at least 1"):
-        analyze.analyze([tmp_path / "run"], tmp_path / "out", reps=0)
+    assert analyze.main([str(tmp_path / "run"), "--out", out, "--reps", "0"]) == 1
+    assert "reps is 0 and seed is 0; expected reps of at least 1" in capsys.readouterr().err
     assert analyze.main(["--out", out]) == 1
     assert "error: no results are given; expected run directories" in capsys.readouterr().err
     (tmp_path / "file").write_text("")

@@ -91,8 +91,8 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]
     write_atomically(path, text.getvalue())
 
 
-def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield line numbers and the chosen cells of a CSV file; its ragged end is an error."""
+def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
+    """Yield line numbers and cells of a CSV file, of the columns or of all; all must be there."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = csv.reader(file)
@@ -103,7 +103,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[st
                     f"{path} has no column {', '.join(absent)}; expected a header with "
                     f"{', '.join(columns)}. Restore the file, or move its folder away."
                 )
-            places = [header.index(name) for name in columns]
+            places = [header.index(name) for name in columns or header]
             for row in lines:
                 if len(row) != len(header):
                     raise InputError(
@@ -325,7 +325,7 @@ def read_compact(folder: Path) -> Compact:
     compact.expected = list(read_checked(folder / "expected.csv", EXPECTED_COLUMNS))
     for curve, runs in compact.curves.items():
         path = folder / f"{curve}.csv"
-        for line, (name, *points) in read_curve_rows(path):
+        for line, (name, *points) in read_rows(path):
             for text in points:
                 to_number(text, path, line, f"a value of {name}")
             runs[name] = points
@@ -341,19 +341,6 @@ def read_compact(folder: Path) -> Compact:
     if (folder / "study.json").exists():
         compact.study = read_study(folder / "study.json")
     return compact
-
-
-def read_curve_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a curve file, whose number of points is free."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            header = next(csv.reader(file), [])
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"cannot read {path}: {error}; expected a curve file beside runs.csv. Restore it, or "
-            "make it again from the run directories."
-        ) from error
-    return read_rows(path, ["run", *header[1:]])
 
 
 def find_inputs(results: Sequence[str | os.PathLike[str]]) -> list[tuple[str, Path]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tqdm import tqdm
 from analysis.compact import LAST_ITERATIONS, block_size, mean_of, write_atomically
 from analysis.labels import DEFAULTS, NO_BONUS, SWITCHED_OFF, parse_label
 from analysis.statistics import Arm, Arms, delay_arms, standard_error
-from analysis.text import slug
+from analysis.text import env_name, slug
 
 COLOURS = {
     NO_BONUS: "#8c8c8c",
@@ -104,11 +104,6 @@ def group_title(group: str) -> str:
     return f"bonus{group}" if "×" in group else f"bonus ×1{group}"
 
 
-def without_group(label: str, group: str) -> str:
-    """Return an arm's label for places where scale and bonus are written already."""
-    return label.removesuffix(group)
-
-
 def bare(axis: Axes) -> None:
     """Take the frame away that no one needs."""
     axis.spines[["top", "right"]].set_visible(False)
@@ -135,7 +130,7 @@ def draw_curves(env: str, arms: Mapping[str, Arm]) -> Figure:
                     continue
                 steps, means, errors = smoothed(arm, "return")
                 look = style(arm.label)
-                label = f"{without_group(arm.label, group)} (N={arm.count})"
+                label = f"{arm.label.removesuffix(group)} (N={arm.count})"
                 axis.plot(steps, means, label=label, **look)
                 axis.fill_between(
                     steps, means - errors, means + errors, color=look["color"], alpha=0.15, lw=0
@@ -154,7 +149,7 @@ def draw_curves(env: str, arms: Mapping[str, Arm]) -> Figure:
         leftmost.set_ylabel("extrinsic return")
         leftmost.tick_params(labelleft=True)
     figure.suptitle(
-        f"{env}: return over the past {LAST_ITERATIONS} iterations, mean ± standard error"
+        f"{env_name(env)}: return over the past {LAST_ITERATIONS} iterations, mean ± standard error"
     )
     return figure
 
@@ -197,7 +192,9 @@ def draw_finals(env: str, arms: Mapping[str, Arm]) -> Figure:
     axis.set_ylim(len(labels) - 0.4, -0.6)
     axis.set_xlabel(f"final extrinsic return (mean of the last {LAST_ITERATIONS} iterations)")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.set_title(f"{env}: every run (dots), mean ± standard error (diamonds)", fontsize=11)
+    axis.set_title(
+        f"{env_name(env)}: every run (dots), mean ± standard error (diamonds)", fontsize=11
+    )
     return figure
 
 
@@ -214,7 +211,7 @@ def draw_rates(env: str, arms: Mapping[str, Arm]) -> Figure:
         for axis, (curve, title) in zip(row, panels.items(), strict=True):
             for arm in own:
                 steps, means, _ = smoothed(arm, curve)
-                axis.plot(steps, means, label=without_group(arm.label, group), **style(arm.label))
+                axis.plot(steps, means, label=arm.label.removesuffix(group), **style(arm.label))
             axis.set_title(f"{title}, {group_title(group)}", fontsize=10)
             axis.set_ylim(-0.03, 1.03)
             axis.tick_params(labelbottom=True)
@@ -223,7 +220,9 @@ def draw_rates(env: str, arms: Mapping[str, Arm]) -> Figure:
         row[0].set_ylabel("share of steps")
         if own:
             row[-1].legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
-    figure.suptitle(f"{env}: rates over the past {LAST_ITERATIONS} iterations, mean over runs")
+    figure.suptitle(
+        f"{env_name(env)}: rates over the past {LAST_ITERATIONS} iterations, mean over runs"
+    )
     return figure
 
 
@@ -260,7 +259,7 @@ def draw_delays(env: str, delays: Mapping[str, list[tuple[str, Arm]]]) -> Figure
         axis.set_title(f"{group_title(group)}; solved runs above", fontsize=10, pad=20)
         bare(axis)
     axes[0].set_ylabel("final extrinsic return")
-    figure.suptitle(f"{env}: GRM-norm(D), every run and mean ± standard error")
+    figure.suptitle(f"{env_name(env)}: GRM-norm(D), every run and mean ± standard error")
     return figure
 
 
@@ -273,17 +272,13 @@ def save(figure: Figure, path: Path) -> None:
 
 def draw_figures(arms: Arms, out: Path) -> None:
     """Draw all figures of all envs."""
-    drawings: list[tuple[str, Callable[[], Figure]]] = []
-    for env, own in arms.items():
-        name, delays = slug(env), delay_arms(own)
-        drawings += [
-            (f"curves_{name}.png", lambda env=env, own=own: draw_curves(env, own)),
-            (f"final_{name}.png", lambda env=env, own=own: draw_finals(env, own)),
-            (f"rates_{name}.png", lambda env=env, own=own: draw_rates(env, own)),
-        ]
-        if delays:
-            drawings.append(
-                (f"delay_{name}.png", lambda env=env, delays=delays: draw_delays(env, delays))
-            )
-    for name, draw in tqdm(drawings, "drawing", unit="figure"):
-        save(draw(), out / name)
+    for env, own in tqdm(arms.items(), "drawing", unit="env"):
+        delays = delay_arms(own)
+        figures = {
+            "curves": draw_curves(env, own),
+            "final": draw_finals(env, own),
+            "rates": draw_rates(env, own),
+            **({"delay": draw_delays(env, delays)} if delays else {}),
+        }
+        for kind, figure in figures.items():
+            save(figure, out / f"{kind}_{slug(env)}.png")

@@ -98,15 +98,7 @@ def arm_order(label: str) -> tuple[Any, ...]:
     """Sort key: without a bonus, then by bonus and falling scale, then by method."""
     parts = parse_label(label)
     place = ORDER.index(parts.method) if parts.method in ORDER else len(ORDER)
-    return (
-        parts.method != NO_BONUS,
-        parts.rnd,
-        -parts.scale,
-        place,
-        parts.delay,
-        parts.epsilon,
-        label,
-    )
+    return parts.method != NO_BONUS, parts.rnd, -parts.scale, place, *parts[1:3], label
 
 
 def reference_of(label: str) -> str:

@@ -37,8 +37,8 @@ from analysis.statistics import (
     load_arms,
     summarize,
 )
-from analysis.text import TOO_FEW, ranges, shown, shown_p, slug
-from analysis.verdicts import PAPER_VERDICTS, Answer, Verdict, answer, paper_verdicts
+from analysis.text import TOO_FEW, env_name, ranges, shown, shown_p, slug
+from analysis.verdicts import ANSWERS, Answer, Verdict, answer, paper_verdicts
 
 
 class Heading(NamedTuple):
@@ -92,8 +92,14 @@ figcaption { color: var(--faint); font-size: .92rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .88rem; }
 th, td { padding: .2rem .9rem .2rem 0; text-align: left; white-space: nowrap; }
+td.long { white-space: normal; min-width: 26rem; }
 th { border-bottom: 1px solid var(--line); }
 """
+
+
+def html_cell(text: str) -> str:
+    """Return a cell of a table; long ones have lines."""
+    return f"<td{' class=long' if len(text) > 60 else ''}>{html.escape(text)}</td>"
 
 
 def render_html(blocks: Sequence[Block], folder: Path) -> str:
@@ -109,7 +115,7 @@ def render_html(blocks: Sequence[Block], folder: Path) -> str:
             parts.append("\n".join(["<ul>", *items, "</ul>"]))
         elif isinstance(block, Table):
             lines = ["".join(f"<th>{html.escape(cell)}</th>" for cell in block.header)]
-            lines += ["".join(f"<td>{html.escape(c)}</td>" for c in row) for row in block.rows]
+            lines += ["".join(map(html_cell, row)) for row in block.rows]
             rows = "\n".join(f"<tr>{line}</tr>" for line in lines)
             parts.append(f'<div class="wide"><table>\n{rows}\n</table></div>')
         else:
@@ -129,8 +135,10 @@ def render_html(blocks: Sequence[Block], folder: Path) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Escape what Markdown or HTML would read as markup."""
-    return re.sub(r"([\\`*\[\]|])", r"\\\1", html.escape(text, quote=False))
+    """Escape what Markdown or HTML would read as markup, and nothing else."""
+    text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
+    text = re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", text)
+    return re.sub(r"[\\`*|]|\](?=[(\[])", r"\\\g<0>", text)
 
 
 def render_markdown(blocks: Sequence[Block]) -> str:
@@ -176,67 +184,136 @@ def compute(compact: Compact, bootstrap: Bootstrap) -> Analysis:
     return Analysis(compact, arms, summaries, verdicts, answers, bootstrap)
 
 
-def verdict_blocks(analysis: Analysis) -> list[Block]:
-    """Return what comes first: answers, and agreement with the paper."""
-    blocks: list[Block] = []
-    if analysis.answers:
-        blocks.append(Heading(2, "Questions of the study"))
-        items = [(f"{a.question['id']} {a.headline}:", a.sentence) for a in analysis.answers]
-        blocks.append(Bullets(items))
-        blocks.append(
-            Paragraph(
-                f"Supported or contradicted: Welch's test, corrected by Holm over all questions, "
-                f"gives p < {SIGNIFICANT}. Undecided is no proof of equality."
-            )
-        )
-    if analysis.verdicts:
-        blocks.append(Heading(2, "Agreement with the paper"))
-        counts = Counter(verdict.verdict for verdict in analysis.verdicts)
-        listed = ", ".join(f"{v}: {counts[v]}" for v in PAPER_VERDICTS if counts[v])
-        blocks.append(
-            Paragraph(
-                "The paper's comparisons at scale 1, which it made on its own env, against the "
-                f"runs here ({listed}). A claimed difference agrees or contradicts where Welch's "
-                f"p, corrected by Holm within env and bonus, is below {SIGNIFICANT}; a difference "
-                "that the paper did not find agrees where it is not."
-            )
-        )
-        for name in PAPER_VERDICTS:
-            own = [verdict for verdict in analysis.verdicts if verdict.verdict == name]
-            if own:
-                blocks.append(Heading(3, f"{name.capitalize()} ({len(own)})"))
-                blocks.append(Bullets([(f"{v.env}, {v.statement}:", v.sentence) for v in own]))
+def progress_text(expected: Sequence[Row]) -> str:
+    """Say how many runs have finished."""
+    states = Counter(row["state"] for row in expected)
+    if states["finished"] == len(expected):
+        return f"All {len(expected)} runs finished."
+    listed = ", ".join(f"{states[state]} {state}" for state in reversed(STATES) if states[state])
+    return (
+        f"Of {len(expected)} runs: {listed}. Only finished runs are in the numbers; the others are "
+        "listed below."
+    )
+
+
+def answer_blocks(answers: Sequence[Answer]) -> list[Block]:
+    """Return the answers to the study's questions."""
+    if not answers:
+        return []
+    ids = {name: [a.question["id"] for a in answers if a.verdict == name] for name in ANSWERS}
+    named = [f"{name.capitalize()}: {', '.join(own)}." for name, own in ids.items() if own]
+    return [
+        Heading(2, "Questions of the study"),
+        Paragraph(" ".join(named)),
+        Bullets([(f"{a.question['id']}, {a.verdict}.", a.sentence) for a in answers]),
+        Paragraph(
+            "Supported or contradicted: Welch's test of the final returns, corrected by Holm over "
+            f"all questions, gives p < {SIGNIFICANT}. Undecided is no proof of equality. P(A "
+            "better) is the probability that a run of A beats a run of the other arm, a tie "
+            "counted half, with its 95 % interval. ± is the standard error."
+        ),
+    ]
+
+
+COUNTED = {
+    "agrees": ("agrees with the paper", "agree with the paper"),
+    "contradicts": ("contradicts it", "contradict it"),
+    "undecided": ("is undecided", "are undecided"),
+    TOO_FEW: ("has too few runs", "have too few runs"),
+}
+"""Verdicts on the paper, of one comparison and of several."""
+
+
+def paper_blocks(verdicts: Sequence[Verdict]) -> list[Block]:
+    """Return the paper's claims by env: a table for each kind of bonus."""
+    if not verdicts:
+        return []
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    counted = [
+        f"{counts[name]} {words[counts[name] != 1]}"
+        for name, words in COUNTED.items()
+        if counts[name] or name != TOO_FEW
+    ]
+    blocks: list[Block] = [
+        Heading(2, "Agreement with the paper"),
+        Paragraph(
+            f"Of {len(verdicts)} comparisons at scale 1, {', '.join(counted)}. The paper made them "
+            "on its own env. Cells give solved runs and Welch's p, corrected by Holm within env "
+            "and bonus. A difference that the paper found agrees or contradicts where this p is "
+            f"below {SIGNIFICANT}; one that it did not find agrees where it is not."
+        ),
+    ]
+    for bonus in dict.fromkeys(verdict.bonus for verdict in verdicts):
+        own = [verdict for verdict in verdicts if verdict.bonus == bonus]
+        envs = list(dict.fromkeys(verdict.env for verdict in own))
+        cells = {(v.claim, v.env): f"{v.verdict} ({v.short})" for v in own}
+        claims = dict.fromkeys((verdict.claim, verdict.paper_p) for verdict in own)
+        rows = [[claim, p, *(cells.get((claim, env), "–") for env in envs)] for claim, p in claims]
+        blocks += [
+            Heading(3, f"Bonus: {'RND' if bonus == 'rnd' else bonus}"),
+            Table(("claim of the paper", "its p", *map(env_name, envs)), rows),
+        ]
     return blocks
 
 
 def gap_blocks(expected: Sequence[Row]) -> list[Block]:
-    """Return what is missing or unfinished."""
-    grouped: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    """Return what is missing or unfinished; arms of an env that lack the same share a row."""
+    seeds: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in expected:
-        grouped[row["env"], row["arm"]].append(row)
-    rows = []
-    for (env, arm), own in grouped.items():
-        finished = [row for row in own if row["state"] == "finished"]
-        if len(finished) == len(own):
-            continue
-        started = [f"{r['run']} ({r['reason']})" for r in own if r["state"] in STATES[1:3]]
+        seeds[row["env"], row["arm"]].append(row)
+    lacking: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for (env, arm), own in seeds.items():
+        finished = sum(row["state"] == "finished" for row in own)
+        started = [f"{r['seed']} ({r['reason']})" for r in own if r["state"] in STATES[1:3]]
         missing = ranges(int(row["seed"]) for row in own if row["state"] == "missing")
-        rows.append([env, arm, f"{len(finished)}/{len(own)}", ", ".join(started), missing])
-    blocks: list[Block] = [Heading(2, "Missing and unfinished runs")]
-    states = Counter(row["state"] for row in expected)
-    if not rows:
-        return [*blocks, Paragraph(f"None: all {len(expected)} known runs have finished.")]
-    listed = ", ".join(f"{states[state]} {state}" for state in reversed(STATES) if states[state])
+        if finished < len(own):
+            held = f"{finished}/{len(own)}"
+            lacking[env_name(env), held, ", ".join(started), missing].append(arm)
+    if not lacking:
+        return []
+    rows = [[env, ", ".join(arms), *others] for (env, *others), arms in lacking.items()]
     return [
-        *blocks,
-        Paragraph(f"Of {len(expected)} runs: {listed}. Only finished runs are in the numbers."),
-        Table(("env", "arm", "finished", "unfinished runs", "missing seeds"), rows),
+        Heading(2, "Missing and unfinished runs"),
+        Table(("env", "arms", "finished of each", "unfinished seeds", "missing seeds"), rows),
     ]
+
+
+def finals_table(summaries: Sequence[Summary]) -> Table:
+    """Return the final returns of an env's arms."""
+    rows = []
+    for summary in summaries:
+        arm = summary.arm
+        rows.append(
+            [
+                *(arm.label, arm.solved_text, arm.mean_text),
+                summary.mean.ends if summary.mean else TOO_FEW,
+                str(summary.iqm) if summary.iqm else TOO_FEW,
+                shown(float(np.median(arm.finals))),
+                f"{shown(arm.finals.min())} to {shown(arm.finals.max())}",
+            ]
+        )
+    header = ("arm", "solved", "mean ± SE", "95 % of mean", "IQM [95 %]", "median", "min to max")
+    return Table(header, rows)
+
+
+def tests_table(summaries: Sequence[Summary]) -> Table:
+    """Return the comparisons of an env's arms to their references."""
+    rows = []
+    for summary in summaries:
+        comparison, reference = summary.comparison, summary.reference
+        if comparison:
+            improvement = str(comparison.improvement) if comparison.improvement else TOO_FEW
+            cells = [reference, improvement, *map(shown_p, comparison.p_values)]
+            rows.append([summary.arm.label, *cells])
+        elif reference:
+            rows.append([summary.arm.label, f"{reference} (no runs)", *["–"] * 5])
+    header = ("arm", "reference", "P(better) [95 %]", "Welch p", "corrected", "Fisher p")
+    return Table((*header, "corrected"), rows)
 
 
 def env_blocks(env: str, arms: Mapping[str, Arm], summaries: Sequence[Summary]) -> list[Block]:
     """Return an env's tables and figures."""
-    any_arm = next(iter(arms.values()))
+    name, file = env_name(env), f"{slug(env)}.png"
     lengths = sorted({(arm.iterations, arm.env_steps) for arm in arms.values()})
     trained = " or ".join(f"{steps:,} env steps ({n} iterations)" for n, steps in lengths)
     rules = " or ".join(sorted({row["solved_if"] for a in arms.values() for row in a.rows}))
@@ -244,67 +321,24 @@ def env_blocks(env: str, arms: Mapping[str, Arm], summaries: Sequence[Summary]) 
     text = f"{count} runs of {trained}. Solved: final return {rules.replace('>=', '≥')}."
     if len(lengths) > 1:
         text += " Arms were trained for different times: mind this where they are compared."
-    finals, tests, rates = [], [], []
-    for summary in summaries:
-        arm, comparison = summary.arm, summary.comparison
-        low_high = f"{shown(arm.finals.min())} to {shown(arm.finals.max())}"
-        interval = summary.mean
-        finals.append(
-            [
-                *(arm.label, str(arm.count), arm.solved_text, arm.mean_text),
-                shown(float(np.median(arm.finals))),
-                low_high,
-                f"{shown(interval.low)} to {shown(interval.high)}" if interval else TOO_FEW,
-                str(summary.iqm) if summary.iqm else TOO_FEW,
-            ]
-        )
-        if comparison:
-            tests.append(
-                [
-                    *(arm.label, summary.reference),
-                    str(comparison.improvement) if comparison.improvement else TOO_FEW,
-                    *map(shown_p, comparison.p_values),
-                ]
-            )
-        elif summary.reference:
-            tests.append([arm.label, f"{summary.reference} (no runs)", *["–"] * 5])
-        rates.append([arm.label, *(shown(arm.average(column)) for column in RATE_COLUMNS)])
-    name = slug(env)
-    steps = f"{any_arm.env_steps:,}" if len(lengths) == 1 else "all"
     blocks: list[Block] = [
-        Heading(2, env),
+        Heading(2, name),
         Paragraph(text),
-        Table(
-            (
-                *("arm", "N", "solved", "mean ± SE", "median", "min to max"),
-                *("95 % of mean", "IQM (95 %)"),
-            ),
-            finals,
-        ),
-        Image(f"final_{name}.png", f"Final return of every run on {env}, by arm."),
+        finals_table(summaries),
+        Image(f"final_{file}", f"Final return of every run on {name}, by arm."),
     ]
-    if tests:
+    tests = tests_table(summaries)
+    if tests.rows:
         blocks += [
             Paragraph(
                 "Each arm against its reference: the raw bonus of the same scale, or no bonus for "
-                "the raw bonus itself. The probability of improvement is that of a run of the arm "
-                "to beat a run of the reference, ties counted half; Holm's correction runs over "
-                "this table."
+                "the raw bonus itself. P(better) is the probability that a run of the arm beats a "
+                "run of the reference, a tie counted half. Welch's test is on final returns, "
+                "Fisher's on solved runs; both are corrected by Holm over this table."
             ),
-            Table(
-                (
-                    *("arm", "reference", "P(improvement) (95 %)", "Welch p", "Holm"),
-                    *("Fisher p (solved)", "Holm"),
-                ),
-                tests,
-            ),
+            tests,
         ]
-    blocks.append(
-        Image(
-            f"curves_{name}.png",
-            f"Learning curves on {env}: extrinsic return over {steps} env steps.",
-        )
-    )
+    blocks.append(Image(f"curves_{file}", f"Learning curves on {name}: extrinsic return."))
     delays = delay_arms(arms)
     if delays:
         rows = [
@@ -315,8 +349,13 @@ def env_blocks(env: str, arms: Mapping[str, Arm], summaries: Sequence[Summary]) 
         blocks += [
             Paragraph("GRM-norm by delay; PBIM-norm is the delay of a whole episode of N steps."),
             Table(("D", "arm", "solved", "mean ± SE"), rows),
-            Image(f"delay_{name}.png", f"Final return on {env} over the delay of GRM-norm."),
+            Image(f"delay_{file}", f"Final return on {name} over the delay of GRM-norm."),
         ]
+    rates = [
+        [label, *(shown(arm.average(column)) for column in RATE_COLUMNS)]
+        for label, arm in arms.items()
+    ]
+    header = ("arm", "conflict early", "late", "intervention early", "late", "ζ at the end")
     return [
         *blocks,
         Paragraph(
@@ -324,14 +363,8 @@ def env_blocks(env: str, arms: Mapping[str, Arm], summaries: Sequence[Summary]) 
             "extrinsic advantage. Intervention: share of steps at which the method changes the "
             "bonus. Early and late are the first and the last tenth of training."
         ),
-        Table(
-            (
-                *("arm", "conflict early", "late", "intervention early", "late"),
-                *("ζ at the end", "mean return in training"),
-            ),
-            rates,
-        ),
-        Image(f"rates_{name}.png", f"Conflict and intervention rates on {env} over training."),
+        Table((*header, "mean return in training"), rates),
+        Image(f"rates_{file}", f"Conflict and intervention rates on {name} over training."),
     ]
 
 
@@ -339,15 +372,18 @@ def report_blocks(analysis: Analysis) -> list[Block]:
     """Return the whole report."""
     tier = analysis.compact.study.get("tier")
     count = len(analysis.compact.runs)
+    expected = analysis.compact.expected
     blocks: list[Block] = [
         Heading(1, f"Results of the study, tier {tier}" if tier else f"Results of {count} runs"),
-        *verdict_blocks(analysis),
-        *gap_blocks(analysis.compact.expected),
+        Paragraph(progress_text(expected)),
+        *answer_blocks(analysis.answers),
+        *paper_blocks(analysis.verdicts),
     ]
     for env, arms in analysis.arms.items():
         blocks += env_blocks(env, arms, analysis.summaries[env])
     return [
         *blocks,
+        *gap_blocks(expected),
         Heading(2, "How this was made"),
         Paragraph(
             f"python train/analyze.py RESULTS --out DIR, from {count} finished runs. The final "
@@ -361,27 +397,23 @@ def report_blocks(analysis: Analysis) -> list[Block]:
     ]
 
 
+COMPARISON_COLUMNS = (
+    *("p_improvement", "p_improvement_low", "p_improvement_high"),
+    *("welch_p", "welch_p_holm", "fisher_p", "fisher_p_holm"),
+)
+
+
 def interval_cells(interval: Interval | None) -> list[str]:
     """Return an interval's three cells of a CSV file."""
     return [to_text(value) for value in interval] if interval else [TOO_FEW] * 3
-
-
-def p_cell(p: float | None) -> str:
-    """Return a p-value's cell of a CSV file."""
-    return TOO_FEW if p is None else to_text(p)
 
 
 def comparison_cells(comparison: Comparison | None) -> list[str]:
     """Return a comparison's cells of a CSV file; empty where there is none."""
     if comparison is None:
         return [""] * len(COMPARISON_COLUMNS)
-    return [*interval_cells(comparison.improvement), *map(p_cell, comparison.p_values)]
-
-
-COMPARISON_COLUMNS = (
-    *("p_improvement", "p_improvement_low", "p_improvement_high"),
-    *("welch_p", "welch_p_holm", "fisher_p", "fisher_p_holm"),
-)
+    p_cells = [TOO_FEW if p is None else to_text(p) for p in comparison.p_values]
+    return [*interval_cells(comparison.improvement), *p_cells]
 
 
 def write_tables(analysis: Analysis, out: Path) -> None:
@@ -404,7 +436,8 @@ def write_tables(analysis: Analysis, out: Path) -> None:
         *(*COMPARISON_COLUMNS, *RATE_COLUMNS),
     )
     write_table(out / "summary.csv", columns, rows)
-    write_table(out / "paper.csv", ("verdict", "env", "claim", "numbers"), analysis.verdicts)
+    paper_columns = Verdict._fields[:-1]
+    write_table(out / "paper.csv", paper_columns, [verdict[:-1] for verdict in analysis.verdicts])
     if analysis.answers:
         rows = []
         for a in analysis.answers:

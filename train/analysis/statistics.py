@@ -13,7 +13,7 @@ from scipy import stats
 
 from analysis.compact import Compact, Row, mean_of
 from analysis.labels import parse_label, reference_of
-from analysis.text import TOO_FEW, equals_p, shown
+from analysis.text import shown
 
 MIN_RUNS = 4
 """Fewest runs of an arm in a test: three against three, wholly apart, are Fisher's p = 0.1."""
@@ -39,6 +39,11 @@ class Arm:
         return len(self.finals)
 
     @property
+    def bonus(self) -> str:
+        """Kind of the bonus."""
+        return self.rows[0]["bonus"]
+
+    @property
     def solved_text(self) -> str:
         """Solved runs of all runs."""
         return f"{int(self.solved.sum())}/{self.count}"
@@ -56,7 +61,8 @@ class Arm:
     @property
     def mean_text(self) -> str:
         """Mean and standard error."""
-        return shown(self.mean) + (f" ± {shown(self.error, 2)}" if self.count > 1 else "")
+        digits = 0 if abs(self.mean) >= 100.0 else 2
+        return shown(self.mean) + (f" ± {shown(self.error, digits)}" if self.count > 1 else "")
 
     def average(self, column: str) -> float:
         """Return the mean of a column of runs.csv."""
@@ -103,11 +109,6 @@ def iqm(values: np.ndarray) -> np.ndarray:
     return np.sort(values, -1)[..., cut : values.shape[-1] - cut].mean(-1)
 
 
-def wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return for each pair 1 where the first is larger, 1/2 for a tie, 0 elsewhere."""
-    return (np.sign(first[:, None] - second) + 1.0) / 2.0
-
-
 class Interval(NamedTuple):
     """An estimate with its 95 % percentile bootstrap interval."""
 
@@ -115,8 +116,13 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    @property
+    def ends(self) -> str:
+        """The interval alone."""
+        return f"[{shown(self.low)}, {shown(self.high)}]"
+
     def __str__(self) -> str:
-        return f"{shown(self.value)} ({shown(self.low)} to {shown(self.high)})"
+        return f"{shown(self.value)} {self.ends}"
 
 
 class Bootstrap:
@@ -152,7 +158,7 @@ class Bootstrap:
 
         The two are resampled on their own; a tie counts one half.
         """
-        pairs = wins(first, second)
+        pairs = (np.sign(first[:, None] - second) + 1.0) / 2.0
         drawn = [
             (self.indices(len(values), stream)[..., None] == np.arange(len(values))).sum(1)
             for stream, values in enumerate((first, second))
@@ -217,28 +223,6 @@ class Comparison:
     def direction(self) -> int:
         """1 if the first arm is better on average, -1 if the second is, 0 if they are equal."""
         return int(np.sign(self.first.mean - self.second.mean))
-
-    @property
-    def short(self) -> str:
-        """What a verdict rests on, in words."""
-        arms = "; ".join(
-            f"{arm.label} solved {arm.solved_text}, mean return {arm.mean_text}"
-            for arm in (self.first, self.second)
-        )
-        if self.welch is None:
-            return f"{arms}; {TOO_FEW} for a test"
-        return f"{arms}; Welch p {equals_p(self.welch)}, Holm-adjusted {equals_p(self.welch_holm)}"
-
-    @property
-    def sentence(self) -> str:
-        """All numbers in words."""
-        if self.improvement is None:
-            return f"{self.short}."
-        low, high = shown(self.improvement.low), shown(self.improvement.high)
-        return (
-            f"{self.short}; Fisher p {equals_p(self.fisher)}; probability of improvement "
-            f"{shown(self.improvement.value)} (95 % interval {low} to {high})."
-        )
 
 
 def compare(first: Arm, second: Arm, bootstrap: Bootstrap) -> Comparison:

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 TOO_FEW = "too few runs"
 
 
-def shown(value: float, digits: int = 3) -> str:
-    """Write a number for people; NaN is a dash."""
+def shown(value: float, digits: int = 2) -> str:
+    """Write a number, large ones without decimals; NaN is a dash."""
     if math.isnan(value):
         return "–"
-    text = f"{value:.0f}" if abs(value) >= 100.0 else f"{value + 0.0:.{digits}g}"
-    return text.replace("-", "−") if "e" not in text else text
+    digits = 0 if abs(value) >= 100.0 else digits
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
 def shown_p(p: float | None) -> str:
@@ -41,6 +41,11 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in spans)
 
 
+def env_name(env: str) -> str:
+    """Return an env's id without what all envs of adops share."""
+    return re.sub(r"^adops/(.+)-v0$", r"\1", env)
+
+
 def slug(env: str) -> str:
     """Return an env's name for file names."""
-    return re.sub(r"[^\w.-]+", "-", env.removeprefix("adops/").removesuffix("-v0"))
+    return re.sub(r"[^\w.-]+", "-", env_name(env))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from analysis.statistics import (
@@ -16,7 +15,7 @@ from analysis.statistics import (
     adjust,
     compare,
 )
-from analysis.text import TOO_FEW
+from analysis.text import TOO_FEW, env_name, equals_p, shown_p
 
 
 class Claim(NamedTuple):
@@ -29,11 +28,11 @@ class Claim(NamedTuple):
 
 
 PAPER_CLAIMS = (
-    Claim("GRM(1)", "below", "raw", ".031"),
-    Claim("GRM-norm(1)", "below", "raw", ".009"),
-    Claim("PIES", "not different from", "raw", ".059"),
-    Claim("GRM(1)", "not different from", "GRM-norm(1)", ".37"),
-    Claim("ADOPES", "above", "raw", ".038"),
+    Claim("GRM(1)", "below", "raw", "0.031"),
+    Claim("GRM-norm(1)", "below", "raw", "0.009"),
+    Claim("PIES", "not different from", "raw", "0.059"),
+    Claim("GRM(1)", "not different from", "GRM-norm(1)", "0.37"),
+    Claim("ADOPES", "above", "raw", "0.038"),
     Claim("ADOPS", "above", "PIES", "4.4e-5"),
     Claim("ADOPES", "above", "PIES", "2.4e-6"),
     Claim("ADOPES F/2", "above", "PIES", "6.4e-5"),
@@ -44,16 +43,34 @@ PAPER_UNSOLVED = ("PBIM", "PBIM-norm")
 """Methods with which the paper's runs solve nothing."""
 
 
-PAPER_VERDICTS = ("agrees", "contradicts", "undecided", TOO_FEW)
-
-
 class Verdict(NamedTuple):
-    """What the runs say about a statement."""
+    """What the runs of an env with a kind of bonus say about a claim of the paper's."""
 
     verdict: str
     env: str
-    statement: str
-    sentence: str
+    bonus: str
+    claim: str
+    paper_p: str
+    numbers: str
+    short: str
+    """The most important numbers."""
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return all numbers of a comparison in words."""
+    first, second = comparison.first, comparison.second
+    one, two = (arm.solved_text.replace("/", " of ") for arm in (first, second))
+    text = (
+        f"{first.label} solved {one} (mean {first.mean_text}), "
+        f"{second.label} {two} ({second.mean_text})"
+    )
+    if comparison.welch is None:
+        return f"{text}; {TOO_FEW} for a test"
+    return (
+        f"{text}; Welch p {equals_p(comparison.welch)}, corrected {shown_p(comparison.welch_holm)}"
+        f"; Fisher p {equals_p(comparison.fisher)}"
+        f"; P({first.label} better) = {comparison.improvement}"
+    )
 
 
 def claim_verdict(relation: str, comparison: Comparison) -> str:
@@ -65,9 +82,8 @@ def claim_verdict(relation: str, comparison: Comparison) -> str:
         return "contradicts" if significant else "agrees"
     if not significant:
         return "undecided"
-    return (
-        "agrees" if comparison.direction == {"above": 1, "below": -1}[relation] else "contradicts"
-    )
+    above = comparison.direction > 0
+    return "agrees" if above == (relation == "above") else "contradicts"
 
 
 def paper_verdicts(env: str, arms: Mapping[str, Arm], bootstrap: Bootstrap) -> list[Verdict]:
@@ -81,67 +97,72 @@ def paper_verdicts(env: str, arms: Mapping[str, Arm], bootstrap: Bootstrap) -> l
         ]
         adjust([comparison for _, comparison in held])
         for claim, comparison in held:
-            p = f" (paper: p = {claim.p})" if claim.p else ""
-            statement = f"{claim.first}{end} {claim.relation} {claim.second}{end}"
-            verdict = claim_verdict(claim.relation, comparison)
-            verdicts.append(Verdict(verdict, env, statement + p, f"{comparison.short}."))
-        for arm in (arms[name + end] for name in PAPER_UNSOLVED if name + end in arms):
-            sentence = f"{arm.label} solved {arm.solved_text}, mean return {arm.mean_text}"
-            if f"raw{end}" in arms:
-                sentence += f"; raw{end} solved {arms[f'raw{end}'].solved_text}"
-            verdict = "contradicts" if arm.solved.any() else "agrees"
-            verdicts.append(Verdict(verdict, env, f"{arm.label} solves nothing", f"{sentence}."))
+            first, second = comparison.first, comparison.second
+            short = f"{first.solved_text} vs {second.solved_text}"
+            if comparison.welch_holm is not None:
+                short += f", p {equals_p(comparison.welch_holm)}"
+            verdicts.append(
+                Verdict(
+                    *(claim_verdict(claim.relation, comparison), env, first.bonus),
+                    *(f"{claim.first} {claim.relation} {claim.second}", claim.p),
+                    *(comparison_text(comparison), short),
+                )
+            )
+        for name in PAPER_UNSOLVED:
+            if name + end in arms:
+                arm = arms[name + end]
+                verdict = "contradicts" if arm.solved.any() else "agrees"
+                verdicts.append(
+                    Verdict(
+                        *(verdict, env, arm.bonus, f"{name} solves nothing", ""),
+                        *(f"solved {arm.solved_text}, mean {arm.mean_text}", arm.solved_text),
+                    )
+                )
     return verdicts
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A question of the study with what the runs say."""
+ANSWERS = ("supported", "contradicted", "undecided", "not run")
+
+
+class Answer(NamedTuple):
+    """A question of the study with what the runs say: a comparison, or why there is none."""
 
     question: Mapping[str, str]
-    verdict: str
     missing: str
     comparison: Comparison | None
 
     @property
-    def headline(self) -> str:
-        """The verdict, with what is missing for one."""
-        return f"{self.verdict} (missing: {self.missing})" if self.missing else self.verdict
+    def verdict(self) -> str:
+        """Whether the first arm is better, as the question claims."""
+        if self.comparison is None:
+            return "not run"
+        if self.comparison.welch_holm >= SIGNIFICANT:
+            return "undecided"
+        return "supported" if self.comparison.direction > 0 else "contradicted"
 
     @property
     def sentence(self) -> str:
         """The claim and all numbers in words."""
-        numbers = f": {self.comparison.sentence}" if self.comparison else "."
-        return f"{self.question['claim']} On {self.question['env']}{numbers}"
+        claim, env = self.question["claim"].removesuffix("."), env_name(self.question["env"])
+        numbers = comparison_text(self.comparison) if self.comparison else self.missing
+        return f"{claim[:1].upper()}{claim[1:]} ({env}): {numbers}."
 
 
 def answer(
     questions: Sequence[Mapping[str, str]], arms: Arms, bootstrap: Bootstrap
 ) -> list[Answer]:
     """Answer the study's questions; p-values are corrected over all of them."""
-    pairs: list[tuple[Mapping[str, str], str, Comparison | None]] = []
+    answers = []
     for question in questions:
         own = arms.get(question["env"], {})
-        missing = []
-        for label in (question["better"], question["worse"]):
-            count = own[label].count if label in own else 0
-            if count < MIN_RUNS:
-                missing.append(f"{label} with {count} of at least {MIN_RUNS} runs")
-        comparison = None
-        if not missing:
-            comparison = compare(own[question["better"]], own[question["worse"]], bootstrap)
-        pairs.append((question, ", ".join(missing), comparison))
-    adjust([comparison for _, _, comparison in pairs if comparison])
-    return [
-        Answer(question, question_verdict(comparison), missing, comparison)
-        for question, missing, comparison in pairs
-    ]
-
-
-def question_verdict(comparison: Comparison | None) -> str:
-    """Say whether the first arm is better, as the question claims."""
-    if comparison is None or comparison.welch_holm is None:
-        return "not run"
-    if comparison.welch_holm >= SIGNIFICANT:
-        return "undecided"
-    return "supported" if comparison.direction > 0 else "contradicted"
+        labels = question["better"], question["worse"]
+        counts = {label: own[label].count if label in own else 0 for label in labels}
+        few = [f"{label} has {count}" for label, count in counts.items() if count < MIN_RUNS]
+        if few:
+            missing = f"{' and '.join(few)} of the {MIN_RUNS} runs that a test needs"
+            answers.append(Answer(question, missing, None))
+        else:
+            comparison = compare(own[labels[0]], own[labels[1]], bootstrap)
+            answers.append(Answer(question, "", comparison))
+    adjust([answer.comparison for answer in answers if answer.comparison])
+    return answers

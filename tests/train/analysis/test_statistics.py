@@ -127,12 +127,12 @@ def test_few_runs_get_no_numbers(tmp_path):
     assert raw.mean.value == pytest.approx(0.08)
     assert (adops.mean, adops.iqm) == (None, None)
     assert adops.comparison.p_values == (None,) * 4
-    assert adops.arm.mean_text == "0.7 ± 0.15"
+    assert adops.arm.mean_text == "0.70 ± 0.15"
     assert pbim.arm.mean_text == "0.25"
     write_tables(analysis, tmp_path)
     with (tmp_path / "summary.csv").open(newline="") as file:
         rows = {row["arm"]: row for row in csv.DictReader(file)}
     assert rows["ADOPS"]["welch_p"] == rows["ADOPS"]["iqm_low"] == "too few runs"
     assert (rows["ADOPS"]["mean"], rows["PBIM"]["se"], rows["raw"]["welch_p"]) == ("0.7", "", "")
-    sentences = {v.statement: v.verdict for v in analysis.verdicts}
+    sentences = {v.claim: v.verdict for v in analysis.verdicts}
     assert sentences == {"PBIM solves nothing": "agrees"}
