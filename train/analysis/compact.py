@@ -362,20 +362,18 @@ def find_inputs(results: Sequence[str | os.PathLike[str]]) -> list[tuple[str, Pa
             found.append(("run", path))
             continue
         run_dirs = sorted(child.parent for child in path.glob("*/config.json"))
-        is_sweep = (path / "sweep.json").exists()
-        if not run_dirs and not is_sweep and (path / "runs.csv").exists():
+        sweep, study = path / "sweep.json", path / "study.json"
+        if run_dirs or sweep.exists():
+            found += [("run", run_dir) for run_dir in run_dirs]
+            found += [("cells", sweep)] if sweep.exists() else []
+            found += [("study", study)] if study.exists() else []
+        elif (path / "runs.csv").exists():
             found.append(("compact", path))
-            continue
-        if not run_dirs and not is_sweep:
+        else:
             raise InputError(
                 f"{path} holds no runs; expected run directories with config.json and metrics.csv "
                 "in it, or runs.csv of analyze.py. Give the folder right above the runs."
             )
-        found += [("run", run_dir) for run_dir in run_dirs]
-        if is_sweep:
-            found.append(("cells", path / "sweep.json"))
-        if (path / "study.json").exists():
-            found.append(("study", path / "study.json"))
     return found
 
 

@@ -441,17 +441,11 @@ def write_tables(analysis: Analysis, out: Path) -> None:
     if analysis.answers:
         rows = []
         for a in analysis.answers:
-            arms = [a.comparison.first, a.comparison.second] if a.comparison else [None, None]
-            rows.append(
-                [
-                    *(a.question[key] for key in QUESTION_KEYS),
-                    *(a.verdict, a.missing),
-                    *(arm.solved_text if arm else "" for arm in arms),
-                    *(to_text(arm.mean) if arm else "" for arm in arms),
-                    *(to_text(arm.error) if arm else "" for arm in arms),
-                    *comparison_cells(a.comparison),
-                ]
-            )
+            arms = [a.comparison.first, a.comparison.second] if a.comparison else []
+            cells = [arm.solved_text for arm in arms]
+            cells += [to_text(arm.mean) for arm in arms] + [to_text(arm.error) for arm in arms]
+            cells = [a.verdict, a.missing, *(cells or [""] * 6), *comparison_cells(a.comparison)]
+            rows.append([*(a.question[key] for key in QUESTION_KEYS), *cells])
         columns = (
             *(*QUESTION_KEYS, "verdict", "missing"),
             *("better_solved", "worse_solved", "better_mean", "worse_mean"),

@@ -21,7 +21,7 @@ def shown_p(p: float | None) -> str:
     """Write a p-value."""
     if p is None:
         return TOO_FEW
-    return "< 1e-15" if p < 1e-15 else f"{p:.2g}"
+    return "< 1e-15" if p < 1e-15 else f"{p:.2g}".replace("e-0", "e-")
 
 
 def equals_p(p: float | None) -> str:

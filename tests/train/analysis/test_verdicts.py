@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from analysis.report import write_tables
 from analysis.statistics import welch_p
+from analysis.text import shown_p
 from run_dirs import ENV, HIGH, LOW, computed, study_of, write_arm
 
 
@@ -39,7 +40,7 @@ def test_verdicts_on_the_paper_flip_with_the_data(tmp_path):
     p = 7 * welch_p(np.array(HIGH), np.array(LOW))  # the smallest of seven
     grm = other["GRM(1) below raw"]
     assert (grm.bonus, grm.paper_p) == ("count", "0.031")
-    assert grm.short == f"5/5 vs 0/5, p = {p:.2g}"
+    assert grm.short == f"5/5 vs 0/5, p = {shown_p(p)}"
     assert grm.numbers.startswith(
         "GRM(1) solved 5 of 5 (mean 0.92 ± 0.04), raw 0 of 5 (0.08 ± 0.04); Welch p = "
     )
@@ -91,7 +92,7 @@ def test_answers_flip_with_the_data(tmp_path):
     assert answers["H1"].comparison.welch_holm == pytest.approx(3 * p)
     assert answers["H1"].sentence == (
         "Margin helps (KeyDoorTV): ADOPS ε=0.01 ×0.3 solved 5 of 5 (mean 0.92 ± 0.04), "
-        f"raw ×0.3 0 of 5 (0.08 ± 0.04); Welch p = {p:.2g}, corrected {3 * p:.2g}; "
+        f"raw ×0.3 0 of 5 (0.08 ± 0.04); Welch p = {shown_p(p)}, corrected {shown_p(3 * p)}; "
         "Fisher p = 0.0079; P(ADOPS ε=0.01 ×0.3 better) = 1.00 [1.00, 1.00]."
     )
     write_tables(analysis, tmp_path)
