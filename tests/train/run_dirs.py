@@ -42,11 +42,11 @@ def write_run(
             writer.writerow([i + 1, 100 * (i + 1), cell, 1.5, *rates, 1.0 - i / len(returns)])
 
 
-def write_arm(root: Path, finals, *, first_seed=1, iterations=12, **args):
+def write_arm(root: Path, finals, **args):
     """Write one run for each final return, which it has from the start on."""
     name = "__".join(f"{key}={value}".replace("/", "-") for key, value in args.items())
-    for seed, final in enumerate(finals, first_seed):
-        write_run(root / f"{name}__seed{seed}", [final] * iterations, seed=seed, **args)
+    for seed, final in enumerate(finals, 1):
+        write_run(root / f"{name}__seed{seed}", [final] * 12, seed=seed, **args)
 
 
 def study_of(*questions):

@@ -91,8 +91,8 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]
     write_atomically(path, text.getvalue())
 
 
-def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
-    """Yield line numbers and cells of a CSV file, of the columns or of all; all must be there."""
+def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
+    """Yield line numbers and rows of a CSV file, which must have the columns and no ragged end."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = csv.reader(file)
@@ -103,14 +103,13 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[tuple[int, li
                     f"{path} has no column {', '.join(absent)}; expected a header with "
                     f"{', '.join(columns)}. Restore the file, or move its folder away."
                 )
-            places = [header.index(name) for name in columns or header]
             for row in lines:
                 if len(row) != len(header):
                     raise InputError(
                         f"{path}, line {lines.line_num}: {len(row)} cells, expected {len(header)} "
                         "as in the header. Restore the file, or move its folder away."
                     )
-                yield lines.line_num, [row[place] for place in places]
+                yield lines.line_num, dict(zip(header, row, strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(
             f"cannot read {path}: {error}; expected a CSV file. Restore it, or move its folder "
@@ -154,8 +153,8 @@ def read_metrics(path: Path) -> dict[str, np.ndarray]:
     """Read the columns of metrics.csv that are used here."""
     columns = ("iteration", "global_step", *METRICS.values(), "shaping/zeta")
     rows = [
-        [to_number(text, path, line, name) for text, name in zip(cells, columns, strict=True)]
-        for line, cells in read_rows(path, columns)
+        [to_number(row[name], path, line, name) for name in columns]
+        for line, row in read_rows(path, columns)
     ]
     if not rows:
         raise InputError(
@@ -307,13 +306,12 @@ CELLS = {
 
 def read_checked(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of runs.csv or expected.csv."""
-    for line, cells in read_rows(path, columns):
-        row = dict(zip(columns, cells, strict=True))
-        for name, text in row.items():
-            if not re.fullmatch(CELLS.get(name, r"[\s\S]*"), text):
+    for line, row in read_rows(path, columns):
+        for name in columns:
+            if not re.fullmatch(CELLS.get(name, r"[\s\S]*"), row[name]):
                 raise InputError(
-                    f"{path}, line {line}: {name} is {text!r}, which analyze.py does not write. "
-                    "Restore the file, or make it again from the run directories."
+                    f"{path}, line {line}: {name} is {row[name]!r}, which analyze.py does not "
+                    "write. Restore the file, or make it again from the run directories."
                 )
         yield row
 
@@ -325,7 +323,8 @@ def read_compact(folder: Path) -> Compact:
     compact.expected = list(read_checked(folder / "expected.csv", EXPECTED_COLUMNS))
     for curve, runs in compact.curves.items():
         path = folder / f"{curve}.csv"
-        for line, (name, *points) in read_rows(path):
+        for line, row in read_rows(path, ["run"]):
+            name, *points = row.values()
             for text in points:
                 to_number(text, path, line, f"a value of {name}")
             runs[name] = points
