@@ -91,8 +91,9 @@ img { max-width: 100%; height: auto; background: #fff; }
 figcaption { color: var(--faint); font-size: .92rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .88rem; }
-th, td { padding: .2rem .9rem .2rem 0; text-align: left; white-space: nowrap; }
-td.long { white-space: normal; min-width: 26rem; }
+th, td { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top;
+         white-space: nowrap; }
+td.long { white-space: normal; min-width: 22rem; }
 th { border-bottom: 1px solid var(--line); }
 """
 
@@ -386,8 +387,8 @@ def report_blocks(analysis: Analysis) -> list[Block]:
         *gap_blocks(expected),
         Heading(2, "How this was made"),
         Paragraph(
-            f"python train/analyze.py RESULTS --out DIR, from {count} finished runs. The final "
-            f"return of a run is its mean episodic return over the last {LAST_ITERATIONS} "
+            f"Made by python train/analyze.py RESULTS --out DIR from {count} finished runs. The "
+            f"final return of a run is its mean episodic return over the last {LAST_ITERATIONS} "
             "iterations. Intervals are percentiles of "
             f"{analysis.bootstrap.reps} bootstrap resamples of the runs, seed "
             f"{analysis.bootstrap.seed}; SE is the standard error of the mean; IQM is the mean of "
