@@ -1,4 +1,4 @@
-"""Makes the helper module beside this file importable, and skips where torch is missing."""
+"""Makes the helpers beside this file and the scripts importable; skips where torch is missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("tyro")
 pytest.importorskip("tensorboard")
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "train")]
 
 
 @pytest.fixture(scope="session")

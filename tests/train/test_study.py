@@ -5,6 +5,7 @@ import json
 from collections import Counter
 
 import pytest
+from analysis.labels import arm_label
 from train_scripts import ROOT, load_script, run_script
 
 pytest.importorskip("rliable")
@@ -12,8 +13,6 @@ pytest.importorskip("rliable")
 
 @pytest.fixture(scope="module")
 def study(ppo_rnd):
-    load_script("sweep")
-    load_script("analyze")
     return load_script("study")
 
 
@@ -23,7 +22,7 @@ def labels(study, ppo_rnd):
     arms = {}
     for cell in study.study_cells("laptop"):
         args = vars(ppo_rnd.parse_args(cell.flags()))
-        key = args["env_id"], study.analyze.arm_label(args)
+        key = args["env_id"], arm_label(args)
         arms.setdefault(key, []).append(args["seed"])
     return arms
 

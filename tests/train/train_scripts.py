@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
+import importlib
 import os
 import subprocess
 import sys
@@ -16,13 +16,8 @@ TIMING = ("charts/SPS", "time/env", "time/forward", "time/bonus", "time/update")
 
 
 def load_script(name: str) -> ModuleType:
-    """Import train/NAME.py under its own name, as its neighbours do."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, TRAIN / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+    """Import train/NAME.py, whose folder is on the path here as it is for a script beside it."""
+    return importlib.import_module(name)
 
 
 def command(script: str, *flags: str) -> list[str]:

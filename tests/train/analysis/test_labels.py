@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import pytest
+from analysis.labels import DEFAULTS, SHAPINGS, arm_label, arm_order, reference_of
+from run_dirs import ENV
+
+
+@pytest.mark.parametrize(
+    ("args", "label"),
+    [
+        ({"shaping": "none"}, "raw"),
+        ({"shaping": "none", "bonus": "none", "intrinsic_scale": 0.3}, "no bonus"),
+        ({"shaping": "pies"}, "PIES"),
+        ({"shaping": "grm", "delay": 1}, "GRM(1)"),
+        ({"shaping": "grm-norm", "delay": "16"}, "GRM-norm(16)"),
+        ({"shaping": "pbim", "epsilon": 0.01}, "PBIM"),
+        ({"shaping": "pbim-norm"}, "PBIM-norm"),
+        ({"shaping": "adops", "epsilon": 1e-7}, "ADOPS"),
+        ({"shaping": "adops", "epsilon": "1e-07"}, "ADOPS"),
+        ({"shaping": "adops", "epsilon": 0.01}, "ADOPS ε=0.01"),
+        ({"shaping": "adopes"}, "ADOPES"),
+        (
+            {"shaping": "adopes-half", "epsilon": "0.01", "intrinsic_scale": "0.30"},
+            "ADOPES F/2 ε=0.01 ×0.3",
+        ),
+        ({"shaping": "guarded"}, "guarded"),
+        ({"shaping": "guarded", "balance": "0"}, "off at first reward"),
+        ({"shaping": "none", "intrinsic_scale": 0.1, "bonus": "rnd"}, "raw ×0.1 (RND)"),
+        ({"shaping": "adops", "bonus": "rnd", "env_id": "ALE/MontezumaRevenge-v5"}, "ADOPS"),
+        ({"shaping": "future"}, "future"),
+    ],
+)
+def test_label_of_an_arm(args, label):
+    assert arm_label({"env_id": ENV, "bonus": "count", **args}) == label
+
+
+def test_defaults_and_methods_are_those_of_ppo_rnd(ppo_rnd):
+    args = dataclasses.asdict(ppo_rnd.Args())
+    known = {name: args[name] for name in DEFAULTS if name in args}
+    assert known == {name: DEFAULTS[name] for name in known}
+    assert {"env_id", "shaping", "bonus", "intrinsic_scale", "epsilon", "delay"} <= known.keys()
+    assert set(typing.get_args(typing.get_type_hints(ppo_rnd.Args)["shaping"])) <= set(SHAPINGS)
+
+
+def test_order_and_reference_of_arms():
+    references = {
+        "no bonus": "",
+        "raw": "no bonus",
+        "GRM-norm(2)": "raw",
+        "GRM-norm(16)": "raw",
+        "ADOPS": "raw",
+        "ADOPS ε=0.01": "raw",
+        "raw ×0.3": "no bonus",
+        "ADOPS ε=0.01 ×0.3": "raw ×0.3",
+        "off at first reward ×0.1": "raw ×0.1",
+        "raw (RND)": "no bonus",
+        "PIES ×0.3 (RND)": "raw ×0.3 (RND)",
+    }
+    shuffled = sorted(references)
+    assert sorted(shuffled, key=arm_order) == list(references)
+    assert {label: reference_of(label) for label in references} == references

@@ -1,0 +1,284 @@
+"""The figures of a report."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from tqdm import tqdm
+
+from analysis.compact import LAST_ITERATIONS, block_size, mean_of, write_atomically
+from analysis.labels import DEFAULTS, NO_BONUS, SWITCHED_OFF, parse_label
+from analysis.statistics import Arm, Arms, delay_arms, standard_error
+from analysis.text import env_name, slug
+
+COLOURS = {
+    NO_BONUS: "#8c8c8c",
+    "raw": "#000000",
+    "PIES": "#e69f00",
+    "GRM": "#56b4e9",
+    "GRM-norm": "#0057a8",
+    "PBIM": "#d973b0",
+    "PBIM-norm": "#8b1a5e",
+    "ADOPS": "#009e73",
+    "ADOPES": "#d55e00",
+    "ADOPES F/2": "#7a3b00",
+    "guarded": "#6a3fc1",
+    SWITCHED_OFF: "#b8a000",
+}
+FAMILIES = {
+    "PIES, GRM and PBIM": ("PIES", "GRM", "GRM-norm", "PBIM", "PBIM-norm"),
+    "ADOPS and ADOPES": ("ADOPS", "ADOPES", "ADOPES F/2"),
+    "guarded": ("guarded", SWITCHED_OFF),
+}
+"""Panels of the learning curves; raw and no bonus are in all of them."""
+DELAYS, OTHERS = "other delays", "other methods"
+
+
+def style(label: str) -> dict[str, Any]:
+    """Return how an arm's line looks, in all figures."""
+    parts = parse_label(label)
+    colour: Any = COLOURS.get(parts.method, "#5a5a5a")
+    if parts.delay != DEFAULTS["delay"]:
+        colour = matplotlib.colormaps["viridis"](min(0.95, math.log2(parts.delay) / 7.0))
+    dashed = parts.method == NO_BONUS or parts.epsilon != DEFAULTS["epsilon"]
+    return {
+        "color": colour,
+        "linestyle": "--" if dashed else ":" if parts.method == "GRM" and parts.delay > 1 else "-",
+        "linewidth": 2.0 if parts.method == "raw" else 1.5,
+    }
+
+
+def family(label: str) -> str:
+    """Return the panel of an arm's learning curve; empty for those that are in all."""
+    parts = parse_label(label)
+    if parts.method in (NO_BONUS, "raw"):
+        return ""
+    if parts.delay != DEFAULTS["delay"]:
+        return DELAYS
+    return next((name for name, held in FAMILIES.items() if parts.method in held), OTHERS)
+
+
+def trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """Return the mean of the last `window` values at each point, without the NaN among them."""
+    present = ~np.isnan(values)
+    sums, counts = (
+        np.cumsum(np.pad(array, [(0, 0)] * (values.ndim - 1) + [(window, 0)]), -1)
+        for array in (np.where(present, values, 0.0), present.astype(float))
+    )
+    total, count = (array[..., window:] - array[..., :-window] for array in (sums, counts))
+    return np.divide(total, count, out=np.full(values.shape, np.nan), where=count > 0.0)
+
+
+def smoothed(arm: Arm, curve: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return env steps in thousands, and mean and standard error over the runs of an arm."""
+    size = block_size(arm.iterations)
+    window = max(1, round(LAST_ITERATIONS / size))
+    curves = trailing_mean(arm.curves[curve], window)
+    ends = np.minimum(np.arange(1, curves.shape[1] + 1) * size, arm.iterations)
+    means = np.array([mean_of(column) for column in curves.T])
+    errors = np.array([standard_error(column[~np.isnan(column)]) for column in curves.T])
+    return ends * arm.env_steps / arm.iterations / 1e3, means, np.nan_to_num(errors)
+
+
+def scale_groups(arms: Mapping[str, Arm]) -> dict[str, list[Arm]]:
+    """Return the arms by scale and bonus; runs without a bonus belong to all."""
+    groups: dict[str, list[Arm]] = defaultdict(list)
+    for label, arm in arms.items():
+        if label != NO_BONUS:
+            groups[parse_label(label).group].append(arm)
+    plain = [arms[NO_BONUS]] if NO_BONUS in arms else []
+    return {group: [*plain, *own] for group, own in (groups or {"": []}).items()}
+
+
+def group_title(group: str) -> str:
+    """Name a scale and bonus."""
+    return f"bonus{group}" if "×" in group else f"bonus ×1{group}"
+
+
+def bare(axis: Axes) -> None:
+    """Take the frame away that no one needs."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(axis="y", color="#e4e4e4", linewidth=0.6)
+    axis.set_axisbelow(True)
+
+
+def draw_curves(env: str, arms: Mapping[str, Arm]) -> Figure:
+    """Draw learning curves: a row for each scale, a column for each family of methods."""
+    groups = scale_groups(arms)
+    used = {family(label) for label in arms} - {""}
+    columns = [name for name in (*FAMILIES, DELAYS, OTHERS) if name in used] or [""]
+    figure = Figure(figsize=(1.0 + 4.3 * len(columns), 4.0 * len(groups)), layout="constrained")
+    axes = figure.subplots(len(groups), len(columns), squeeze=False, sharey=True, sharex=True)
+    for row, (group, own) in zip(axes, groups.items(), strict=True):
+        held = {family(arm.label) for arm in own} - {""} or {columns[0]}
+        leftmost = next(axis for axis, column in zip(row, columns, strict=True) if column in held)
+        for axis, column in zip(row, columns, strict=True):
+            if column not in held:
+                axis.set_visible(False)
+                continue
+            for arm in own:
+                if family(arm.label) not in ("", column):
+                    continue
+                steps, means, errors = smoothed(arm, "return")
+                look = style(arm.label)
+                label = f"{arm.label.removesuffix(group)} (N={arm.count})"
+                axis.plot(steps, means, label=label, **look)
+                axis.fill_between(
+                    steps, means - errors, means + errors, color=look["color"], alpha=0.15, lw=0
+                )
+            axis.set_title(f"{column}: {group_title(group)}".removeprefix(": "), fontsize=11)
+            axis.tick_params(labelbottom=True)
+            axis.set_xlabel("env steps (thousands)")
+            bare(axis)
+            axis.legend(
+                loc="upper center",
+                bbox_to_anchor=(0.5, -0.17),
+                ncols=2,
+                frameon=False,
+                fontsize=9,
+            )
+        leftmost.set_ylabel("extrinsic return")
+        leftmost.tick_params(labelleft=True)
+    figure.suptitle(
+        f"{env_name(env)}: return over the past {LAST_ITERATIONS} iterations, mean ± standard error"
+    )
+    return figure
+
+
+def draw_finals(env: str, arms: Mapping[str, Arm]) -> Figure:
+    """Draw the final return of every run: a strip for each arm."""
+    figure = Figure(figsize=(9.0, 1.4 + 0.36 * len(arms)), layout="constrained")
+    axis = figure.subplots()
+    # Golden ratio steps: neighbours are far apart and the jitter is the same every time.
+    golden = (math.sqrt(5.0) - 1.0) / 2.0
+    for place, arm in enumerate(arms.values()):
+        colour = style(arm.label)["color"]
+        offsets = ((np.arange(arm.count) * golden) % 1.0 - 0.5) * 0.5
+        axis.scatter(arm.finals, place + offsets, s=16, color=colour, alpha=0.45, linewidths=0)
+        axis.errorbar(
+            *(arm.mean, place),
+            xerr=np.nan_to_num(arm.error),
+            fmt="D",
+            color=colour,
+            markeredgecolor="white",
+            markersize=7,
+            capsize=4,
+        )
+        axis.annotate(
+            f"{arm.solved_text}   {arm.mean_text}",
+            (1.02, place),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=9,
+        )
+    axis.annotate(
+        "solved   mean ± SE", (1.02, -0.95), xycoords=("axes fraction", "data"), fontsize=9
+    )
+    labels = list(arms)
+    groups = [parse_label(label).group if label != NO_BONUS else "none" for label in labels]
+    for place in range(1, len(labels)):
+        if groups[place] != groups[place - 1]:
+            axis.axhline(place - 0.5, color="#bbbbbb", linewidth=0.8)
+    axis.set_yticks(range(len(labels)), labels)
+    axis.set_ylim(len(labels) - 0.4, -0.6)
+    axis.set_xlabel(f"final extrinsic return (mean of the last {LAST_ITERATIONS} iterations)")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_title(
+        f"{env_name(env)}: every run (dots), mean ± standard error (diamonds)", fontsize=11
+    )
+    return figure
+
+
+def draw_rates(env: str, arms: Mapping[str, Arm]) -> Figure:
+    """Draw conflict and intervention rates: a row for each scale."""
+    panels = {
+        "conflict": "conflict rate: raw F contradicts the critic",
+        "intervention": "intervention rate: the method changes F",
+    }
+    groups = scale_groups({name: arm for name, arm in arms.items() if family(name) != DELAYS})
+    figure = Figure(figsize=(12.5, 3.6 * len(groups)), layout="constrained")
+    axes = figure.subplots(len(groups), len(panels), squeeze=False, sharex=True, sharey=True)
+    for row, (group, own) in zip(axes, groups.items(), strict=True):
+        for axis, (curve, title) in zip(row, panels.items(), strict=True):
+            for arm in own:
+                steps, means, _ = smoothed(arm, curve)
+                axis.plot(steps, means, label=arm.label.removesuffix(group), **style(arm.label))
+            axis.set_title(f"{title}, {group_title(group)}", fontsize=10)
+            axis.set_ylim(-0.03, 1.03)
+            axis.tick_params(labelbottom=True)
+            axis.set_xlabel("env steps (thousands)")
+            bare(axis)
+        row[0].set_ylabel("share of steps")
+        if own:
+            row[-1].legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
+    figure.suptitle(
+        f"{env_name(env)}: rates over the past {LAST_ITERATIONS} iterations, mean over runs"
+    )
+    return figure
+
+
+def draw_delays(env: str, delays: Mapping[str, list[tuple[str, Arm]]]) -> Figure:
+    """Draw the final return over GRM-norm's delay."""
+    figure = Figure(figsize=(1.5 + 5.0 * len(delays), 4.2), layout="constrained")
+    axes = figure.subplots(1, len(delays), squeeze=False, sharey=True)[0]
+    for axis, (group, own) in zip(axes, delays.items(), strict=True):
+        places = np.arange(len(own))
+        for place, (_, arm) in zip(places, own, strict=True):
+            offsets = np.linspace(-0.12, 0.12, arm.count) if arm.count > 1 else np.zeros(1)
+            axis.scatter(
+                place + offsets, arm.finals, s=14, color="#0057a8", alpha=0.3, linewidths=0
+            )
+            axis.annotate(
+                arm.solved_text,
+                (place, 1.02),
+                xycoords=("data", "axes fraction"),
+                ha="center",
+                fontsize=9,
+            )
+        axis.errorbar(
+            places,
+            [arm.mean for _, arm in own],
+            yerr=[np.nan_to_num(arm.error) for _, arm in own],
+            fmt="D-",
+            color="#0057a8",
+            capsize=4,
+        )
+        names = [name if name != "N−1" else "N−1\n(PBIM-norm)" for name, _ in own]
+        axis.set_xticks(places, names)
+        axis.set_xlim(-0.5, len(own) - 0.5)
+        axis.set_xlabel("delay D")
+        axis.set_title(f"{group_title(group)}; solved runs above", fontsize=10, pad=20)
+        bare(axis)
+    axes[0].set_ylabel("final extrinsic return")
+    figure.suptitle(f"{env_name(env)}: GRM-norm(D), every run and mean ± standard error")
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture that depends on nothing but its data."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
+    write_atomically(path, buffer.getvalue())
+
+
+def draw_figures(arms: Arms, out: Path) -> None:
+    """Draw all figures of all envs."""
+    for env, own in tqdm(arms.items(), "drawing", unit="env"):
+        delays = delay_arms(own)
+        figures = {
+            "curves": draw_curves(env, own),
+            "final": draw_finals(env, own),
+            "rates": draw_rates(env, own),
+            **({"delay": draw_delays(env, delays)} if delays else {}),
+        }
+        for kind, figure in figures.items():
+            save(figure, out / f"{kind}_{slug(env)}.png")
