@@ -1,7 +1,7 @@
 """Turns the runs of ppo_rnd.py into tables, tests, figures and one report.
 
-    python train/analyze.py runs/study --out docs/data/study
-    python train/analyze.py docs/data/study --out docs/data/study
+    python train/analyze.py runs/study --out docs/study
+    python train/analyze.py docs/study --out docs/study
 
 Takes run directories, folders of them such as a sweep's, and folders that an earlier call wrote.
 Runs are first cut down to small CSV files in --out and everything else is computed from these, so

@@ -97,7 +97,7 @@ def test_compact_files_give_the_same_bytes(analyze, tmp_path, capsys):
     assert set(report) == {
         *("runs.csv", "return.csv", "conflict.csv", "intervention.csv", "expected.csv"),
         *("study.json", "summary.csv", "paper.csv", "questions.csv", "report.md", "report.html"),
-        *("curves_KeyDoorTV.png", "final_KeyDoorTV.png", "rates_KeyDoorTV.png"),
+        *("solved.png", "curves_KeyDoorTV.png", "final_KeyDoorTV.png", "rates_KeyDoorTV.png"),
         *("delay_KeyDoorTV.png", "curves_KeyDoor.png", "final_KeyDoor.png", "rates_KeyDoor.png"),
     }
     assert len(report["return.csv"].decode().splitlines()[0].split(",")) == 1 + 77

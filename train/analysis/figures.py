@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from analysis.compact import LAST_ITERATIONS, block_size, mean_of, write_atomically
-from analysis.labels import DEFAULTS, NO_BONUS, SWITCHED_OFF, parse_label
+from analysis.labels import DEFAULTS, NO_BONUS, SWITCHED_OFF, arm_order, parse_label
 from analysis.statistics import Arm, Arms, delay_arms, standard_error
 from analysis.text import env_name, slug
 
@@ -263,6 +263,53 @@ def draw_delays(env: str, delays: Mapping[str, list[tuple[str, Arm]]]) -> Figure
     return figure
 
 
+def draw_overview(arms: Arms) -> Figure:
+    """Draw the share of solved runs: a row for each method, a column for each env and scale."""
+    groups = {
+        env: dict.fromkeys(parse_label(label).group for label in own if label != NO_BONUS)
+        for env, own in arms.items()
+    }
+    columns = [(env, group) for env, own in groups.items() for group in own or {"": None}]
+    found = {
+        (label.removesuffix(parse_label(label).group), env, parse_label(label).group): arm
+        for env, own in arms.items()
+        for label, arm in own.items()
+        if family(label) != DELAYS
+    }
+    rows = sorted({method for method, _, _ in found}, key=arm_order)
+    size = (2.2 + 0.62 * len(columns), 1.6 + 0.36 * len(rows))
+    figure = Figure(figsize=size, layout="constrained")
+    axis = figure.subplots()
+    share = np.full((len(rows), len(columns)), np.nan)
+    for (method, env, group), arm in found.items():
+        row, column = rows.index(method), columns.index((env, group))
+        share[row, column] = arm.solved.mean()
+        dark = share[row, column] < 0.5
+        axis.text(
+            column,
+            row,
+            arm.solved_text,
+            ha="center",
+            va="center",
+            fontsize=8,
+            color="white" if dark else "black",
+        )
+    axis.imshow(share, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
+    axis.set_yticks(range(len(rows)), rows)
+    names = [group.strip().strip("()") or "×1" for _, group in columns]
+    axis.set_xticks(range(len(columns)), names, fontsize=8)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    for env, own in groups.items():
+        first, last = columns.index((env, next(iter(own), ""))), len(own or [""]) - 1
+        middle = first + last / 2
+        axis.text(middle, -0.8, env_name(env), ha="center", va="bottom", fontsize=10)
+        if first:
+            axis.axvline(first - 0.5, color="white", linewidth=4)
+    axis.set_title("Solved runs", loc="left", pad=26)
+    return figure
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write a picture that depends on nothing but its data."""
     buffer = io.BytesIO()
@@ -271,7 +318,8 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def draw_figures(arms: Arms, out: Path) -> None:
-    """Draw all figures of all envs."""
+    """Draw the overview and all figures of all envs."""
+    save(draw_overview(arms), out / "solved.png")
     for env, own in tqdm(arms.items(), "drawing", unit="env"):
         delays = delay_arms(own)
         figures = {

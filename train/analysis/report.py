@@ -377,6 +377,7 @@ def report_blocks(analysis: Analysis) -> list[Block]:
     blocks: list[Block] = [
         Heading(1, f"Results of the study, tier {tier}" if tier else f"Results of {count} runs"),
         Paragraph(progress_text(expected)),
+        Image("solved.png", "Solved runs by method, env and scale of the bonus."),
         *answer_blocks(analysis.answers),
         *paper_blocks(analysis.verdicts),
     ]

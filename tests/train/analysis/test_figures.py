@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from analysis.figures import draw_curves, draw_delays, draw_finals, draw_rates, style, trailing_mean
+from analysis.figures import (
+    draw_curves,
+    draw_delays,
+    draw_finals,
+    draw_overview,
+    draw_rates,
+    style,
+    trailing_mean,
+)
 from analysis.statistics import delay_arms
 from run_dirs import ENV, computed, write_arm, write_run
 
@@ -35,6 +43,23 @@ def test_figures_show_the_numbers(tmp_path):
     conflict, intervention, *_ = draw_rates(ENV, arms).axes
     np.testing.assert_allclose(conflict.get_lines()[1].get_ydata(), [0.0, 0.1, 0.2, 0.3])
     np.testing.assert_allclose(intervention.get_lines()[1].get_ydata(), [0.5] * 4)
+
+
+def test_overview_counts_solved_runs_by_method_env_and_scale(tmp_path):
+    write_arm(tmp_path, [1.0, 0.0, 0.6], shaping="none")
+    write_arm(tmp_path, [0.0], shaping="none", bonus="none")
+    write_arm(tmp_path, [1.0, 1.0], shaping="adops", intrinsic_scale=0.3)
+    write_arm(tmp_path, [0.0, 0.0], shaping="none", env_id="adops/KeyDoor-v0")
+    write_arm(tmp_path, [1.0], shaping="grm-norm", delay=4)
+    (axis,) = draw_overview(computed(tmp_path).arms).axes
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["no bonus", "raw", "ADOPS"]
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["×1", "×1", "×0.3"]
+    cells = {text.get_position(): text.get_text() for text in axis.texts if "/" in text.get_text()}
+    assert cells == {(0, 1): "0/2", (1, 1): "2/3", (1, 0): "0/1", (2, 2): "2/2"}
+    np.testing.assert_array_equal(
+        axis.images[0].get_array().filled(np.nan),
+        [[np.nan, 0.0, np.nan], [0.0, 2 / 3, np.nan], [np.nan, np.nan, 1.0]],
+    )
 
 
 def test_no_two_methods_of_a_panel_look_alike():

@@ -123,7 +123,7 @@ def test_report_begins_with_verdicts_and_says_how_it_was_made(report, tmp_path_f
     assert "200 bootstrap resamples of the runs, seed 0" in text
     assert str(tmp_path_factory.getbasetemp()) not in text
     pictures = re.findall(r"!\[.*\]\((.*)\)", text)
-    assert len(pictures) == 7
+    assert len(pictures) == 8
     assert set(pictures) < set(report)
 
 
