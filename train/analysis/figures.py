@@ -13,6 +13,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 from tqdm import tqdm
 
 from analysis.compact import LAST_ITERATIONS, block_size, mean_of, write_atomically
@@ -311,10 +312,14 @@ def draw_overview(arms: Arms) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture that depends on nothing but its data."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
-    write_atomically(path, buffer.getvalue())
+    """Write a picture that depends on nothing but its data, with a palette: a third of the size."""
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=100, metadata={"Software": None})
+    picture = Image.open(drawn).convert("RGB")
+    # k-means gives thin lines their colours back, which wide areas had taken.
+    palette = picture.quantize(256, kmeans=4, dither=Image.Dither.NONE)
+    palette.save(small, format="png", optimize=True)
+    write_atomically(path, small.getvalue())
 
 
 def draw_figures(arms: Arms, out: Path) -> None:
