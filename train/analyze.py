@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-from analysis.compact import InputError, collect, read_compact, write_atomically, write_compact
-from analysis.figures import draw_figures
-from analysis.report import compute, render_html, render_markdown, report_blocks, write_tables
-from analysis.statistics import Bootstrap
+try:
+    import tyro
+    from analysis.compact import InputError, collect, read_compact, write_atomically, write_compact
+    from analysis.figures import draw_figures
+    from analysis.report import compute, render_html, render_markdown, report_blocks, write_tables
+    from analysis.statistics import Bootstrap
+except ModuleNotFoundError as error:
+    sys.exit(f"error: {error.name} is missing: pip install 'adops-wrappers[train,analysis]'")
 
 
 @dataclass

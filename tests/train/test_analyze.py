@@ -140,3 +140,14 @@ def test_script_ends_with_code_1_and_needs_no_torch(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=TRAIN, env=environment()
     )
     assert result.stdout == "False\n", result.stderr
+
+
+def test_a_missing_package_is_named_with_its_extra():
+    code = "import sys; sys.modules['scipy'] = None; import analyze"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=TRAIN, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 1
+    assert result.stderr == (
+        "error: scipy is missing: pip install 'adops-wrappers[train,analysis]'\n"
+    )
