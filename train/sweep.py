@@ -56,8 +56,13 @@ PAPER_SEEDS = {
 
 GPU_STEPS_PER_SECOND = 30_000 * 32 * 128 / (30 * 3600)
 """The paper's 30 GPU-hours for 30,000 iterations on Atari."""
-CPU_STEPS_PER_SECOND = {"atari": 100.0, "minigrid": 2_000.0, "other": 3_000.0}
-"""One thread of a CPU, by kind of env: an order of magnitude."""
+CPU_STEPS_PER_SECOND = {
+    "atari": 100.0,
+    "minigrid": 2_000.0,
+    "gallery": 25_000.0,
+    "other": 3_000.0,
+}
+"""One thread of a CPU, by kind of env: an order of magnitude. The gallery's envs are tables."""
 
 
 @dataclass
@@ -436,7 +441,8 @@ def estimate_sps(
     seen = [p.sps for p in progress.values() if p.sps > 0.0]
     if seen:
         return sum(seen) / len(seen), f"mean of {len(seen)} runs in this directory"
-    kind = ppo_rnd.env_kind(next(iter(args.values())).env_id)
+    env_id = next(iter(args.values())).env_id
+    kind = "gallery" if env_id.startswith("adops/") else ppo_rnd.env_kind(env_id)
     if on_gpu and kind == "atari":
         return ranks * GPU_STEPS_PER_SECOND, "assumed: the paper's 30 GPU-hours; see --sps"
     return ranks * CPU_STEPS_PER_SECOND[kind], f"assumed for {kind} on one CPU thread; see --sps"

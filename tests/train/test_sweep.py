@@ -99,7 +99,7 @@ def test_dry_run_reckons_hours_and_disk_and_writes_nothing(sweep, tmp_path, caps
 
 def test_speed_is_measured_where_there_are_runs_and_assumed_elsewhere(sweep, tmp_path):
     cells = sweep.expand(["none", "adops"], [1], pairs(SMALL))
-    assert sweep.check(cells, tmp_path).sps_source.startswith("assumed for other")
+    assert sweep.check(cells, tmp_path).sps_source.startswith("assumed for gallery")
     run_dir = tmp_path / cells[0].name
     run_dir.mkdir()
     (run_dir / "metrics.csv").write_text("iteration,charts/SPS\n1,10\n5,400.0\n6,77")
