@@ -43,6 +43,15 @@ def non_negative(name: str, value: Any) -> float:
     return result
 
 
+def fraction(name: str, value: Any) -> float:
+    """A number from 0 to 1."""
+    allowed = "a number from 0 to 1"
+    result = number(name, value, allowed)
+    if not 0.0 <= result <= 1.0:
+        raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+    return result
+
+
 def smoothing(name: str, value: Any) -> float:
     """A smoothing factor in (0, 1]."""
     allowed = "a smoothing factor in (0, 1], such as 0.05"

@@ -15,8 +15,9 @@ class GuardedScale(Shaper):
     """F′ = β·F, with one β for all rows: explore, then learn the task, then explore with care.
 
     - Until an update contains an extrinsic reward, β = 1.
-    - From then on β is at most ρ·c_E·rms(δ_E) / (c_I·rms(δ_I)) of each update, ρ = `balance`: the
-      bonus has a tenth of the task's voice, whatever its units, and less as the task falls silent.
+    - From then on, while there is no score yet, β is at most ρ·c_E·rms(δ_E) / (c_I·rms(δ_I)) of
+      each update, ρ = `balance`: the bonus has a tenth of the task's voice, whatever its units,
+      and less as the task falls silent.
     - Once there is a score to guard, β regrows by e^`regrow` an update, up to 1, and shrinks by
       e^−`shrink` while the score has fallen: J < J* − `tolerance`·|J*|. J is the smoothed mean of
       each row's last finished return, J* its slowly forgetting maximum. J counts once every row
@@ -53,12 +54,12 @@ class GuardedScale(Shaper):
         self.ext_coef = _checks.positive("ext_coef", ext_coef)
         self.int_coef = _checks.positive("int_coef", int_coef)
         self.balance = _checks.non_negative("balance", balance)
-        self.tolerance = _checks.non_negative("tolerance", tolerance)
+        self.tolerance = _checks.fraction("tolerance", tolerance)
         self.shrink = _checks.non_negative("shrink", shrink)
         self.regrow = _checks.non_negative("regrow", regrow)
-        self.floor = _checks.non_negative("floor", floor)
+        self.floor = _checks.fraction("floor", floor)
         self.smoothing = _checks.smoothing("smoothing", smoothing)
-        self.forgetting = _checks.non_negative("forgetting", forgetting)
+        self.forgetting = _checks.fraction("forgetting", forgetting)
         self.counter = UpdateCounter(update_every)
         self.beta = 1.0
         self.rewarded = False

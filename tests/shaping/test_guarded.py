@@ -268,6 +268,8 @@ def test_vector_wrapper_against_a_slow_reference(mode: AutoresetMode) -> None:
     ("bad", "message"),
     [
         ({"balance": -0.1}, "balance must be a number of at least 0"),
+        ({"forgetting": 1.5}, "forgetting must be a number from 0 to 1"),
+        ({"floor": -0.1}, "floor must be a number from 0 to 1"),
         ({"smoothing": 0.0}, "smoothing must be a smoothing factor"),
         ({"gamma_ext": 1.5}, "gamma_ext must be a discount"),
         ({"update_every": 0}, "update_every must be a whole number"),
