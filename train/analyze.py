@@ -36,8 +36,7 @@ class Settings:
     out: str
     """folder of the report, its figures and the compact data"""
     solved: float | None = None
-    """a run counts as solved from this final return on; default: what study.json says, else 0.5
-    for the envs of adops, and anything above 0 elsewhere"""
+    """final return that counts as solved; None: study.json's, else 0.5 for adops/, > 0 elsewhere"""
     reps: int = 2000
     """resamples of each bootstrap interval"""
     seed: int = 0

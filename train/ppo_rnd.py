@@ -249,7 +249,10 @@ def wrap_stack(
     """Put the source of F and the shaping method on top of the envs."""
     settings: dict[str, Any] = {
         name: getattr(args, name)
-        for name in ("epsilon", "tie_tolerance", "allow_gamma_int_above_ext", "delay", "alpha")
+        for name in (
+            *("epsilon", "tie_tolerance", "allow_gamma_int_above_ext", "delay", "alpha"),
+            "balance",
+        )
         if args.shaping in (METHOD_FLAGS[name] or ())
     }
     if args.shaping in ("adops", "adopes", "adopes-half"):
@@ -262,7 +265,6 @@ def wrap_stack(
         )
     if args.shaping == "guarded":
         settings.update(
-            balance=args.balance,
             gamma_ext=args.gamma_ext,
             gamma_int=args.gamma_int,
             ext_coef=args.ext_coef,
@@ -362,6 +364,8 @@ class Ranks:
             )
         if self.world > 1 and args.bonus == "count":
             fail("--bonus count keeps its counts in one process; use --bonus rnd with torchrun.")
+        if self.world > 1 and method_name(args) == "guarded":
+            fail("the guarded scale has one beta for all envs of a process: do not use torchrun.")
         self.all_envs = args.num_envs
         self.num_envs = args.num_envs // self.world
         self.first_env = self.rank * self.num_envs

@@ -282,6 +282,8 @@ class Ranks:
             )
         if self.world > 1 and args.bonus == "count":
             fail("--bonus count keeps its counts in one process; use --bonus rnd with torchrun.")
+        if self.world > 1 and method_name(args) == "guarded":
+            fail("the guarded scale has one beta for all envs of a process: do not use torchrun.")
         self.all_envs = args.num_envs
         self.num_envs = args.num_envs // self.world
         self.first_env = self.rank * self.num_envs

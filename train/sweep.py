@@ -374,6 +374,8 @@ def check(
                 )
             if ranks > 1 and parsed[key].bonus == "count":
                 fail(f"cell {cell.name}: bonus=count keeps its counts in one process: no --ranks.")
+            if ranks > 1 and cell.method == "guarded":
+                fail(f"cell {cell.name}: guarded has one beta for a process: no --ranks.")
             sizes[key] = run_bytes(parsed[key])
     args = {
         c.name: dataclasses.replace(

@@ -19,11 +19,13 @@ from adops_wrappers.shaping import (
     make_grm,
 )
 
+STREAMS = ("gamma_ext", "gamma_int", "ext_coef", "int_coef")
+"""Discounts and weights of the two streams, which a recording knows."""
+CLAMP = (*STREAMS, "epsilon", "tie_tolerance")
 GUARD = (
-    *("gamma_ext", "gamma_int", "ext_coef", "int_coef", "balance", "tolerance", "shrink"),
+    *(*STREAMS, "balance", "tolerance", "shrink"),
     *("regrow", "floor", "smoothing", "forgetting"),
 )
-CLAMP = ("gamma_ext", "gamma_int", "ext_coef", "int_coef", "epsilon", "tie_tolerance")
 
 
 class Method(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import FloatArray
-from adops_wrappers.inspect.methods import CLAMP, METHODS, find_method
+from adops_wrappers.inspect.methods import CLAMP, METHODS, STREAMS, find_method
 from adops_wrappers.inspect.recording import Recording
 from adops_wrappers.shaping import ADOPES, PIES, Shaper
 from adops_wrappers.shaping.base import Transition
@@ -113,7 +113,7 @@ def _own(recording: Recording, name: str) -> dict[str, Any]:
         clamp = {key: recording.meta[key] for key in CLAMP}
         return {**clamp, "allow_gamma_int_above_ext": True}
     if name == "guarded":
-        return {key: recording.meta[key] for key in CLAMP[:4]}
+        return {key: recording.meta[key] for key in STREAMS}
     if name.startswith(("pbim", "grm", "pbrs")):
         return {"gamma": recording.meta["gamma_int"]}
     return {}

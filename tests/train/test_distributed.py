@@ -234,6 +234,7 @@ def launched(monkeypatch):
     [
         ({"num_envs": 4}, r"--num-envs 4 cannot be split over 3 ranks\. Choose a multiple"),
         ({"num_envs": 6, "bonus": "count"}, r"--bonus count keeps its counts in one process"),
+        ({"num_envs": 6, "shaping": "guarded"}, r"guarded scale has one beta for all envs of a"),
     ],
 )
 def test_settings_that_cannot_be_split_are_refused(ppo_rnd, settings, message):

@@ -137,6 +137,7 @@ def test_speed_is_measured_where_there_are_runs_and_assumed_elsewhere(sweep, tmp
             ["--methods", "none", "--settings", "bonus=count", "--ranks", "2"],
             r"bonus=count keeps its counts in one process",
         ),
+        (["--methods", "guarded", "--ranks", "2"], r"guarded has one beta for a process"),
         (
             ["--methods", "none", "--settings", "gamma_ext=1.5"],
             r"cell none__seed1: --gamma-ext must lie in \[0, 1\], got 1\.5",
