@@ -1,30 +1,80 @@
-"""The gallery: small registered envs in which a raw intrinsic bonus is hacked."""
+"""The gallery: small registered envs in which agents exploit a raw intrinsic bonus.
+
+Importing this package only registers the ids; an env's code is loaded when the env is made.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from gymnasium.envs.registration import register, registry
 
-from adops_wrappers.envs.layouts import LAYOUTS, Layout
-from adops_wrappers.envs.single import GalleryEnv
-from adops_wrappers.envs.vectorized import GalleryVectorEnv
-from adops_wrappers.envs.world import World, get_world
+if TYPE_CHECKING:
+    from adops_wrappers.envs.fountain import FountainEnv, FountainVectorEnv
+    from adops_wrappers.envs.gallery import GalleryEnv, GalleryVectorEnv
+    from adops_wrappers.envs.gridworld import World, get_world
+    from adops_wrappers.envs.layouts import LAYOUTS, Layout
+    from adops_wrappers.envs.minizuma import MiniZumaEnv, MiniZumaVectorEnv
 
-GALLERY_IDS = tuple(f"adops/{name}-v0" for name in LAYOUTS)
-"""The ids to give to `gymnasium.make` and `gymnasium.make_vec`."""
-
-for _name, _id in zip(LAYOUTS, GALLERY_IDS, strict=True):
-    if _id not in registry:
-        register(
-            id=_id,
-            entry_point="adops_wrappers.envs:GalleryEnv",
-            vector_entry_point="adops_wrappers.envs:GalleryVectorEnv",
-            kwargs={"layout": _name},
-        )
+_GRID_WORLDS = (
+    "KeyDoor",
+    "KeyDoorTV",
+    "KeyDoorCoin",
+    "TVCorridor",
+    "LoopFarm",
+    "DancingSkulls",
+)
+_HOME = {
+    "FountainEnv": "fountain",
+    "FountainVectorEnv": "fountain",
+    "LAYOUTS": "layouts",
+    "GalleryEnv": "gallery",
+    "GalleryVectorEnv": "gallery",
+    "Layout": "layouts",
+    "MiniZumaEnv": "minizuma",
+    "MiniZumaVectorEnv": "minizuma",
+    "World": "gridworld",
+    "get_world": "gridworld",
+}
+GALLERY_IDS = tuple(f"adops/{name}-v0" for name in _GRID_WORLDS)
+"""The ids of the grid worlds, for `gymnasium.make` and `gymnasium.make_vec`."""
 
 __all__ = [
     "GALLERY_IDS",
     "LAYOUTS",
+    "FountainEnv",
+    "FountainVectorEnv",
     "GalleryEnv",
     "GalleryVectorEnv",
     "Layout",
+    "MiniZumaEnv",
+    "MiniZumaVectorEnv",
     "World",
     "get_world",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _register(env_id: str, module: str, name: str, **settings: Any) -> None:
+    if env_id not in registry:
+        entry_point = f"{__name__}.{module}:{name}"
+        register(
+            id=env_id,
+            entry_point=f"{entry_point}Env",
+            vector_entry_point=f"{entry_point}VectorEnv",
+            kwargs=settings,
+        )
+
+
+for _layout, _id in zip(_GRID_WORLDS, GALLERY_IDS, strict=True):
+    _register(_id, "gallery", "Gallery", layout=_layout)
+_register("adops/MiniZuma-v0", "minizuma", "MiniZuma")
+_register("adops/Fountain-v0", "fountain", "Fountain")

@@ -1,109 +1,99 @@
-"""Writes the page of the gallery: `python -m adops_wrappers.envs.gallery --out docs/gallery.md`."""
+"""The gallery's grid worlds as a `gymnasium.Env` and as a `gymnasium.vector.VectorEnv`."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from adops_wrappers.envs.layouts import LAYOUTS
-from adops_wrappers.envs.world import ACTIONS, World, get_world
-from adops_wrappers.tabular import AuditReport, audit
-from adops_wrappers.tabular.table import verdicts
+from gymnasium.vector import AutoresetMode
 
-GAMMA = 0.99
-SMALL_SCALE = 0.001
-_HEAD = """# The gallery
+from adops_wrappers.arrays import FloatArray
+from adops_wrappers.envs.base import DynamicsEnv, DynamicsVectorEnv, IntArray
+from adops_wrappers.envs.dynamics import GridDynamics
+from adops_wrappers.envs.gridworld import World, get_world
 
-Small grid worlds in which a persistent bonus leads away from the goal. They are registered when
-`adops_wrappers` is imported: `gymnasium.make("adops/KeyDoor-v0")` gives one env,
-`gymnasium.make_vec("adops/KeyDoor-v0", num_envs=64)` an exact vector env stepped by table
-lookups. Both take `horizon=`, the vector env `autoreset_mode=` too.
-
-- **Actions**: up, right, down, left; `use` takes the key underfoot, or opens a door beside the
-  agent once the key is held. Walls and the closed door stop a move.
-- **Reward**: 1 − 0.9·t/H for reaching the goal after t steps, which ends the episode; 0.1 for the
-  coin, once; else 0. After H steps the episode is truncated, not terminated.
-- **Observation** (float32): the one-hot cell, key held, door open, in the coin world coin taken,
-  and 16 image bits: 0, but random ±1 at every step on the TV and on the dance floor.
-- **Audit**: `env.unwrapped.to_mdp(gamma)` exports the MDP with the goal worth 1 at any time and
-  without the time limit, `env.unwrapped.tempting_bonus()` the bonus of the table below, and
-  `env.unwrapped.state_of(obs)` turns observations into its states, for oracle critics.
-
-Symbols: `S` start, `G` goal, `K` key, `D` door, `T` noisy TV, `C` coin, `B` bell, `~` dance
-floor, `X` skull, `#` wall.
-"""
+if TYPE_CHECKING:
+    from adops_wrappers.tabular import FiniteMDP
 
 
-def page() -> str:
-    """Return the page as Markdown."""
-    worlds = {name: get_world(name) for name in LAYOUTS}
-    parts = [_HEAD, *(_section(name, world) for name, world in worlds.items())]
-    return "\n".join([*parts, *_table(worlds)])
+class _Export:
+    """What the audit needs of a gallery env."""
+
+    world: World
+
+    def to_mdp(self, gamma: float) -> FiniteMDP:
+        """Return the MDP behind every row, with the goal worth 1; see `World.to_mdp`."""
+        return self.world.to_mdp(gamma)
+
+    def state_of(self, obs: Any) -> IntArray:
+        """Return the MDP's state behind an observation or a batch of them."""
+        return self.world.state_of(obs)
+
+    def tempting_bonus(self, scale: float = 1.0) -> FloatArray:
+        """Return the bonus that tempts in this env, shape (S, A, S)."""
+        return self.world.tempting_bonus(scale)
 
 
-def _section(name: str, world: World) -> str:
-    plan = "\n".join(world.plan)
-    actions = ", ".join(ACTIONS[: world.num_actions])
-    return (
-        f"## adops/{name}-v0\n\n{world.layout.story}\n\n```\n{plan}\n```\n\n"
-        f"{world.num_states} states; H = {world.layout.horizon}; actions: {actions}; "
-        f"{world.observation_size} entries in an observation.\n"
-    )
+class GalleryEnv(_Export, DynamicsEnv):
+    """A grid world in which a persistent bonus leads away from the goal.
+
+    Reaching the goal after t steps ends the episode with reward 1 − 0.9·t/H. After H steps it
+    is truncated, not terminated: the clock is no part of the observation.
+
+    Args:
+        layout: A name in `adops_wrappers.envs.LAYOUTS`.
+        horizon: H; None for the layout's own.
+        render_mode: None or "rgb_array".
+
+    Example:
+        >>> import gymnasium as gym
+        >>> import adops_wrappers
+        >>> env = gym.make("adops/TVCorridor-v0")
+        >>> _ = env.reset(seed=0)
+        >>> for _ in range(13):
+        ...     obs, reward, terminated, truncated, info = env.step(1)
+        >>> round(reward, 3), terminated  # 1 − 0.9·13/100
+        (0.883, True)
+    """
+
+    def __init__(
+        self, layout: str, horizon: int | None = None, render_mode: str | None = None
+    ) -> None:
+        self.world = get_world(layout)
+        super().__init__(GridDynamics(self.world, 1, horizon), render_mode)
 
 
-def _table(worlds: dict[str, World]) -> Iterator[str]:
-    columns = {}
-    for name, world in worlds.items():
-        print(f"Auditing {name} …", file=sys.stderr)
-        mdp = world.to_mdp(GAMMA)
-        small = audit(mdp, world.tempting_bonus(SMALL_SCALE), "raw")
-        columns[name] = {
-            f"raw, bonus × {SMALL_SCALE:g}": small,
-            **verdicts(mdp, world.tempting_bonus()),
-        }
-    yield "## The audit's verdict\n"
-    yield (
-        "The bonus pays 1 for every arrival in a tempting cell, forever (γ = 0.99). *kept*: the "
-        "shaped task has the same optimal actions in every state that can be reached. *changed "
-        "(n; r)*: n states have others, and the worst policy that is now optimal has an "
-        "extrinsic return from the start that is r below the best. PBIM is audited on a short "
-        "horizon, because its debts are too many to list on a long one. ADOPS and ADOPES are the "
-        "ideal forms, with exact critics.\n"
-    )
-    yield "| method | " + " | ".join(columns) + " |"
-    yield "| --- |" + " --- |" * len(columns)
-    for method in next(iter(columns.values())):
-        cells = (_cell(column[method]) for column in columns.values())
-        yield f"| {method} | " + " | ".join(cells) + " |"
-    yield "\nMade by `python -m adops_wrappers.envs.gallery --out docs/gallery.md`.\n"
+class GalleryVectorEnv(_Export, DynamicsVectorEnv):
+    """`num_envs` gallery envs of one layout; row i seeded s + i is the single env seeded s + i.
 
+    The whole state is in plain attributes, so that `pickle` and `copy.deepcopy` save a run.
 
-def _cell(answer: AuditReport | str) -> str:
-    if isinstance(answer, str):
-        return "too large"
-    if answer.preserved:
-        return "kept"
-    return f"changed ({len(answer.changed_states)}; {answer.regret:.2g})"
+    Args:
+        num_envs: The number of rows.
+        layout: A name in `adops_wrappers.envs.LAYOUTS`.
+        horizon: H; None for the layout's own.
+        autoreset_mode: NEXT_STEP, SAME_STEP or DISABLED (reset rows with
+            `options={"reset_mask": mask}`).
+        render_mode: None or "rgb_array".
 
+    Example:
+        >>> import gymnasium as gym
+        >>> import numpy as np
+        >>> import adops_wrappers
+        >>> envs = gym.make_vec("adops/TVCorridor-v0", num_envs=3)
+        >>> obs, info = envs.reset(seed=0)
+        >>> obs.shape
+        (3, 36)
+        >>> envs.step(np.array([1, 1, 3]))[1]
+        array([0., 0., 0.])
+    """
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page."""
-    parser = argparse.ArgumentParser(
-        prog="python -m adops_wrappers.envs.gallery",
-        description="Write the page of the gallery, with the audit of every method on every env.",
-    )
-    parser.add_argument("--out", type=Path, help="the file to write; without it, print")
-    args = parser.parse_args(argv)
-    text = page()
-    if args.out is None:
-        print(text)
-    else:
-        args.out.write_text(text, encoding="utf-8")
-        print(f"Wrote {args.out}", file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    def __init__(
+        self,
+        num_envs: int,
+        layout: str,
+        horizon: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        render_mode: str | None = None,
+    ) -> None:
+        self.world = get_world(layout)
+        super().__init__(GridDynamics(self.world, num_envs, horizon), autoreset_mode, render_mode)

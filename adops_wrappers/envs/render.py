@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from adops_wrappers.envs.world import IMAGE_BITS, World
-
-Image = npt.NDArray[np.uint8]
+from adops_wrappers.envs.base import Image
+from adops_wrappers.envs.gridworld import IMAGE_BITS, World
 
 _CELL = 16
 # The Okabe–Ito palette, which colour-blind readers can tell apart.

@@ -8,7 +8,7 @@ import pytest
 
 from adops_wrappers import audit
 from adops_wrappers.envs import LAYOUTS, get_world
-from adops_wrappers.envs.world import ACTIONS, IMAGE_BITS, Place
+from adops_wrappers.envs.gridworld import ACTIONS, IMAGE_BITS, Place
 
 
 def test_key_door_is_laid_out_as_documented():

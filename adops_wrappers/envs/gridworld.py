@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from adops_wrappers.arrays import BoolArray, FloatArray
+from adops_wrappers.envs.base import IntArray
 from adops_wrappers.envs.layouts import CATCH_PROBABILITY, COIN_REWARD, LAYOUTS
-from adops_wrappers.tabular import FiniteMDP, GridView
 
-IntArray = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    from adops_wrappers.tabular import FiniteMDP, GridView
 
 IMAGE_BITS = 16
 ACTIONS = ("up", "right", "down", "left", "use")
@@ -83,7 +84,7 @@ class World:
 
     @cached_property
     def observations(self) -> npt.NDArray[np.float32]:
-        """The observation of every state with a dark picture."""
+        """The observation of every state with all image bits 0."""
         table = np.zeros((self.num_states, self.observation_size), dtype=np.float32)
         for state, place in enumerate(self.places):
             table[state, self.cells.index((place.row, place.column))] = 1.0
@@ -121,6 +122,8 @@ class World:
         The env's goal reward falls with the clock, which is no part of the observation; both
         make the shortest way to the goal the best one. The time limit is left out.
         """
+        from adops_wrappers.tabular import FiniteMDP
+
         shape = (self.num_states, self.num_actions, self.num_states)
         state, action = np.indices(shape[:2])
         arrival = self.next_state
@@ -145,6 +148,8 @@ class World:
         return 3 if self.has_coin else 2
 
     def _grid(self) -> GridView:
+        from adops_wrappers.tabular import GridView
+
         flags = [(place.key, place.door, place.coin) for place in self.places]
         kinds = sorted(set(flags))
         names = tuple(_flag_names(*kind) for kind in kinds)

@@ -1,0 +1,151 @@
+"""Writes docs/gallery.md and its picture: `python figures/gallery.py`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from inspect import getdoc
+from pathlib import Path
+from typing import Any
+
+from adops_wrappers.envs.fountain import FountainEnv
+from adops_wrappers.envs.gridworld import ACTIONS, World, get_world
+from adops_wrappers.envs.layouts import LAYOUTS
+from adops_wrappers.envs.minizuma import MiniZumaEnv
+from adops_wrappers.tabular import AuditReport, audit
+from adops_wrappers.tabular.auditor import verdicts
+
+GAMMA = 0.99
+SMALL_SCALE = 0.001
+_HEAD = """# The gallery
+
+Small grid worlds in which a persistent bonus leads away from the goal. They are registered when
+`adops_wrappers` is imported: `gymnasium.make("adops/KeyDoor-v0")` gives one env,
+`gymnasium.make_vec("adops/KeyDoor-v0", num_envs=64)` an exact vector env stepped by table
+lookups. Both take `horizon=`, the vector env `autoreset_mode=` too.
+
+- **Actions**: up, right, down, left; `use` takes the key underfoot, or opens a door beside the
+  agent once the key is held. Walls and the closed door stop a move.
+- **Reward**: 1 − 0.9·t/H for reaching the goal after t steps, which ends the episode; 0.1 for the
+  coin, once; else 0. After H steps the episode is truncated, not terminated.
+- **Observation** (float32): the one-hot cell, key held, door open, in the coin world coin taken,
+  and 16 image bits: 0, but random ±1 at every step on the TV and on the dance floor.
+- **Audit**: `env.unwrapped.to_mdp(gamma)` exports the MDP with the goal worth 1 at any time and
+  without the time limit, `env.unwrapped.tempting_bonus()` the bonus of the table below, and
+  `env.unwrapped.state_of(obs)` turns observations into its states, for oracle critics.
+
+Symbols: `S` start, `G` goal, `K` key, `D` door, `T` noisy TV, `C` coin, `B` bell, `~` dance
+floor, `X` skull, `#` wall.
+"""
+_FOUNTAIN = """## adops/Fountain-v0
+
+Continuous actions, for SAC and TD3.
+
+"""
+_MINIZUMA = """
+## adops/MiniZuma-v0
+
+Montezuma's Revenge in miniature. The grid worlds above need exploration once; this one needs it
+to the end. `gymnasium.make("adops/MiniZuma-v0")` gives one env,
+`gymnasium.make_vec("adops/MiniZuma-v0", num_envs=128)` the vector env. Both take `horizon=` and
+`lives=`, the vector env `autoreset_mode=` too.
+
+![The temple at the start; rooms that the agent has not visited are darker](images/minizuma.png)
+
+Random actions open the first door in fewer than one episode of a thousand. A player who knows the
+map takes everything in about 190 steps without losing a life. Tests verify both. To train on it:
+
+```bash
+python train/ppo_rnd.py --env-id adops/MiniZuma-v0 --reward-scale 0.001 --num-envs 128 \\
+    --num-steps 64 --update-epochs 2 --learning-rate 2e-3 --clip-coef 0.2 --ent-coef 0.003 \\
+    --ext-coef 20 --int-coef 10 --obs-norm-init-iterations 4 --total-iterations 600
+```
+"""
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    worlds = {name: get_world(name) for name in LAYOUTS}
+    parts = [_HEAD, *(_section(name, world) for name, world in worlds.items()), _fountain()]
+    return "\n".join([*parts, *_table({**worlds, "Fountain": FountainEnv()}), _minizuma()])
+
+
+def _section(name: str, world: World) -> str:
+    plan = "\n".join(world.plan)
+    actions = ", ".join(ACTIONS[: world.num_actions])
+    return (
+        f"## adops/{name}-v0\n\n{world.layout.story}\n\n```\n{plan}\n```\n\n"
+        f"{world.num_states} states; H = {world.layout.horizon}; actions: {actions}; "
+        f"{world.observation_size} entries in an observation.\n"
+    )
+
+
+def _fountain() -> str:
+    story = (getdoc(FountainEnv) or "").split("\n\nArgs:")[0]
+    return (
+        f"{_FOUNTAIN}{story}\n\nThe audit takes the lattice of full strides: {_lattice_rules()}\n"
+    )
+
+
+def _lattice_rules() -> str:
+    lattice = FountainEnv().to_mdp(GAMMA)
+    return (
+        f"{lattice.num_states} points and nine actions, the corners and edges of the Box and "
+        "standing still. They lead from point to point, so that this is the env itself with nine "
+        "of its actions."
+    )
+
+
+def _table(worlds: dict[str, World | FountainEnv]) -> Iterator[str]:
+    columns = {}
+    for name, world in worlds.items():
+        print(f"Auditing {name} …", file=sys.stderr)
+        mdp = world.to_mdp(GAMMA)
+        small = audit(mdp, world.tempting_bonus(SMALL_SCALE), "raw")
+        columns[name] = {
+            f"raw, bonus × {SMALL_SCALE:g}": small,
+            **verdicts(mdp, world.tempting_bonus()),
+        }
+    yield "## The audit's verdict\n"
+    yield (
+        "The bonus pays 1 for every arrival in a tempting cell, forever (γ = 0.99). *kept*: the "
+        "shaped task has the same optimal actions in every state that can be reached. *changed "
+        "(n; r)*: n states have others, and the worst policy that is now optimal has an "
+        "extrinsic return from the start that is r below the best. PBIM is audited on a short "
+        "horizon, because its debts are too many to list on a long one. ADOPS and ADOPES are the "
+        "ideal forms, with exact critics.\n"
+    )
+    yield "| method | " + " | ".join(columns) + " |"
+    yield "| --- |" + " --- |" * len(columns)
+    for method in next(iter(columns.values())):
+        cells = (_cell(column[method]) for column in columns.values())
+        yield f"| {method} | " + " | ".join(cells) + " |"
+
+
+def _cell(answer: AuditReport | str) -> str:
+    if isinstance(answer, str):
+        return "too large"
+    if answer.preserved:
+        return "kept"
+    return f"changed ({len(answer.changed_states)}; {answer.regret:.2g})"
+
+
+def _minizuma() -> str:
+    _, rules = (getdoc(MiniZumaEnv) or "").split("\n\nArgs:")[0].split("\n\n", 1)
+    return f"{_MINIZUMA}\n{rules}\n\nMade by `python figures/gallery.py`.\n"
+
+
+def picture() -> Any:
+    """Return MiniZuma at the start."""
+    env = MiniZumaEnv(render_mode="rgb_array")
+    env.reset(seed=0)
+    return env.render()
+
+
+if __name__ == "__main__":
+    from matplotlib.image import imsave
+
+    docs = Path(__file__).parents[1] / "docs"
+    (docs / "gallery.md").write_text(page(), encoding="utf-8")
+    imsave(docs / "images" / "minizuma.png", picture())
+    print(f"Wrote {docs / 'gallery.md'} and its picture.", file=sys.stderr)
