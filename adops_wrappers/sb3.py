@@ -1,4 +1,4 @@
-"""Stable-Baselines3 on top of a vector stack: an adapter to its `VecEnv`, and a logger.
+"""Stable-Baselines3 on a stack: an adapter to its `VecEnv`, a logger, a replay buffer.
 
 Needs Stable-Baselines3 (`pip install adops-wrappers[sb3]`).
 """
@@ -12,11 +12,21 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from adops_wrappers import vector, wrappers
-from adops_wrappers.arrays import copy_observation
+from adops_wrappers.arrays import (
+    copy_observation,
+    same_observation,
+    to_float64,
+    to_host,
+    to_numpy,
+)
 from adops_wrappers.episodes import EnvLayout
+from adops_wrappers.sb3_replay import ShapedReplayBuffer
+from adops_wrappers.stack import find_layer, layers
+
+__all__ = ["SB3VecEnv", "ShapedReplayBuffer", "ShapingCallback"]
 
 _KEYS = ("extrinsic_reward", "raw_intrinsic_reward", "intrinsic_reward", "shaping_correction")
 
@@ -72,13 +82,14 @@ class SB3VecEnv(VecEnv):
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
 
     def reset(self) -> Any:
-        """Reset all environments, with the seeds of the last `seed` call if there was one."""
-        obs, info = self.env.reset(seed=self._seed)
+        """Reset all environments, with what `seed` and `set_options` gave for this reset."""
+        obs, info = self.env.reset(seed=self._seed, options=self._options[0] or None)
         self._seed = None
+        self._reset_options()
         self._returns[:] = 0.0
         self._lengths[:] = 0
         self.reset_infos = _rows(info, self.num_envs)
-        return copy_observation(obs)
+        return copy_observation(to_host(obs))
 
     def step_async(self, actions: npt.NDArray[Any]) -> None:
         """Keep the actions for `step_wait`."""
@@ -87,14 +98,15 @@ class SB3VecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], Any]:
         """Step all environments."""
         obs, reward, terminated, truncated, info = self.env.step(self._actions)
-        terminated, truncated = np.asarray(terminated), np.asarray(truncated)
+        terminated, truncated = to_numpy(terminated), to_numpy(truncated)
         done = terminated | truncated
         infos = _rows(info, self.num_envs)
+        reward = to_float64(reward)
         extrinsic = np.asarray(info.get("extrinsic_reward", reward), dtype=np.float64)
         self._returns += extrinsic
         self._lengths += 1
         for row in np.flatnonzero(done).tolist():
-            infos[row]["terminal_observation"] = _final_observation(info, row)
+            infos[row]["terminal_observation"] = to_host(_final_observation(info, row))
             infos[row]["TimeLimit.truncated"] = bool(truncated[row] and not terminated[row])
             infos[row]["episode"] = {
                 "r": float(self._returns[row]),
@@ -103,12 +115,23 @@ class SB3VecEnv(VecEnv):
         self._returns[done] = 0.0
         self._lengths[done] = 0
         # A copy: SB3 keeps the last observation, which an env with copy=False overwrites.
-        return copy_observation(obs), np.asarray(reward, dtype=np.float32), done, infos
+        return copy_observation(to_host(obs)), reward.astype(np.float32), done, infos
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Seed the next reset: environment i gets `seed + i`."""
         self._seed = seed
         return [None if seed is None else seed + row for row in range(self.num_envs)]
+
+    def set_options(self, options: list[dict[str, Any]] | dict[str, Any] | None = None) -> None:
+        """Keep `options` for the next reset; a vector env takes the same for all environments."""
+        if isinstance(options, list) and not all(
+            same_observation(options[0], other) for other in options
+        ):
+            raise ValueError(
+                "A vector stack is reset with one set of options for all its environments, got "
+                f"{options}. Pass one dict, or the same for every environment."
+            )
+        super().set_options(options)
 
     def close(self) -> None:
         """Close the stack."""
@@ -139,7 +162,8 @@ class SB3VecEnv(VecEnv):
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         """Say whether a wrapper of this class is in the stack above the vector env."""
-        return [_in_stack(self.env, wrapper_class)] * len(list(self._get_indices(indices)))
+        found = find_layer(self.env, wrapper_class) is not None
+        return [found] * len(list(self._get_indices(indices)))
 
     def get_images(self) -> Sequence[Any]:
         """Return the environments' frames, where the vector env renders."""
@@ -250,22 +274,9 @@ def _final_observation(info: dict[str, Any], row: int) -> Any:
     return final[row]
 
 
-def _in_stack(env: Any, wrapper_class: Any) -> bool:
-    while True:
-        if isinstance(env, wrapper_class):
-            return True
-        if not hasattr(env, "env"):
-            return False
-        env = env.env
-
-
 def _zeta(env: VecEnv) -> float | None:
-    """Return ζ of the outermost shaping wrapper, of the first environment's stack."""
-    while hasattr(env, "venv"):
-        env = env.venv
-    stack: Any = env.env if isinstance(env, SB3VecEnv) else getattr(env, "envs", [None])[0]
-    while stack is not None:
-        if isinstance(stack, wrappers.ShapingWrapper | vector.ShapingWrapper):
-            return stack.shaper.zeta
-        stack = getattr(stack, "env", None)
-    return None
+    """Return ζ of the outermost shaping wrapper; of the first stack, where each env has its own."""
+    base = list(layers(env))[-1]
+    stack = base.envs[0] if isinstance(base, DummyVecEnv) else env
+    shaping: Any = find_layer(stack, (wrappers.ShapingWrapper, vector.ShapingWrapper))
+    return None if shaping is None else shaping.shaper.zeta

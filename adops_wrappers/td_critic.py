@@ -5,7 +5,7 @@ Needs torch (`pip install adops-wrappers[torch]`); the core never imports this m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -19,8 +19,9 @@ from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, FloatArray, to_numpy
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.episodes import EnvLayout
-from adops_wrappers.networks import Encoder, ObservationPacker, Packed, mlp
+from adops_wrappers.networks import ObservationPacker, Packed, ValueNetwork
 from adops_wrappers.shaping.base import Transition
+from adops_wrappers.td_memory import Batch, Replay, Step
 
 _BOOTSTRAPS = ("final", "reset", "none")
 _TARGETS = ("raw", "shaped")
@@ -114,9 +115,7 @@ class TDCritic(CriticHandle):
                 f"intrinsic_target must be one of {_TARGETS}, got {intrinsic_target!r}."
             )
         self.intrinsic_target = intrinsic_target
-        self.lam = _checks.number("lam", lam, "a number in [0, 1]")
-        if not 0.0 <= self.lam <= 1.0:
-            raise ValueError(f"lam must be a number in [0, 1], got {lam!r}.")
+        self.lam = _checks.fraction("lam", lam)
         segment = _checks.whole("segment", segment, least=1)
         self.segment = segment if self.lam > 0.0 else 1
         self.batch_size = _checks.whole("batch_size", batch_size, least=self.segment)
@@ -128,11 +127,11 @@ class TDCritic(CriticHandle):
         widths = [_checks.whole("hidden", width, least=1) for width in hidden]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(self.generator.integers(2**62)))
-            self.network = _ValueNetwork(self.packer, widths, self._outputs).to(self.device)
+            self.network = ValueNetwork(self.packer, widths, self._outputs).to(self.device)
         self.optimizer = torch.optim.Adam(
             self.network.parameters(), lr=_checks.positive("learning_rate", learning_rate)
         )
-        self.replay: _Replay | None = None
+        self.replay: Replay | None = None
         self.updates = 0
         """The number of gradient steps so far."""
         self._owed = 0.0
@@ -146,9 +145,9 @@ class TDCritic(CriticHandle):
         return 2 + (0 if self._actions is None else int(self._actions.n))
 
     @property
-    def observe(self) -> Callable[[Transition], None]:
-        """The function that the wrapper calls with every transition."""
-        return self._observe
+    def needs_observations(self) -> bool:
+        """True: it learns from what the wrapper sees."""
+        return True
 
     def attach(
         self, layout: EnvLayout, discounts: tuple[float, float] | None, int_bootstrap: str
@@ -189,7 +188,8 @@ class TDCritic(CriticHandle):
         q_ext = values[:, 2:] if self._actions is not None else None
         return ValueEstimates(values[:, 0], values[:, 1], q_ext)
 
-    def _observe(self, transition: Transition) -> None:
+    def observe(self, transition: Transition) -> None:
+        """Keep a transition, and learn from the kept ones when it is time."""
         if self.frozen:
             return
         if not self._streams.complete:
@@ -201,7 +201,7 @@ class TDCritic(CriticHandle):
         if self.replay is None:
             rows = len(step.reward)
             length = max(self.replay_size // rows, self.segment + 1)
-            self.replay = _Replay(length, step)
+            self.replay = Replay(length, step)
         self.replay.add(step)
         self._unseen += 1
         self._owed += self.replay_ratio * np.count_nonzero(step.valid) / self.batch_size
@@ -231,7 +231,7 @@ class TDCritic(CriticHandle):
         # int_bootstrap="reset" needs the observation that follows.
         return self.replay.stored - (self._streams.int_bootstrap == "reset")
 
-    def _step(self, transition: Transition) -> _Step:
+    def _step(self, transition: Transition) -> Step:
         t = transition
         bonus = t.intrinsic if self.intrinsic_target == "raw" else t.shaped
         if bonus is None or t.observation is None:
@@ -251,7 +251,7 @@ class TDCritic(CriticHandle):
                 f"This TDCritic learns from {self.replay.rows} environments and was shown "
                 f"{rows}. Set critic.frozen = True (or use evaluation_mode) for another env."
             )
-        return _Step(obs, next_obs, action, t.reward, bonus, t.terminated, t.truncated, t.valid)
+        return Step(obs, next_obs, action, t.reward, bonus, t.terminated, t.truncated, t.valid)
 
     def _learn(self) -> None:
         assert self.replay is not None
@@ -289,7 +289,7 @@ class TDCritic(CriticHandle):
         self.optimizer.step()
         self.updates += 1
 
-    def _targets(self, batch: _Batch, next_values: npt.NDArray[Any]) -> FloatArray:
+    def _targets(self, batch: Batch, next_values: npt.NDArray[Any]) -> FloatArray:
         gamma_ext, gamma_int, int_bootstrap = self._streams
         assert gamma_ext is not None
         assert gamma_int is not None
@@ -326,11 +326,11 @@ class TDCritic(CriticHandle):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # torch would share it
         self.generator.bit_generator.state = state["generator"]
-        self.replay = None if state["replay"] is None else _Replay.restore(state["replay"])
+        self.replay = None if state["replay"] is None else Replay.restore(state["replay"])
         self.updates = int(state["updates"])
         self._owed = float(state["owed"])
         self._unseen = int(state["unseen"])
@@ -368,119 +368,6 @@ class _Streams(NamedTuple):
     def filled_by(self, other: _Streams) -> _Streams:
         pairs = zip(self, other, strict=True)
         return _Streams._make(theirs if mine is None else mine for mine, theirs in pairs)
-
-
-class _Step(NamedTuple):
-    """One vector step, observations packed."""
-
-    obs: Packed
-    next_obs: Packed
-    action: npt.NDArray[np.int64]
-    reward: FloatArray
-    bonus: FloatArray
-    terminated: BoolArray
-    truncated: BoolArray
-    valid: BoolArray
-
-
-class _Batch(NamedTuple):
-    """Drawn steps: fields of shape (segments, length), observations of (segments·length, ...)."""
-
-    obs: Packed
-    next_obs: Packed
-    action: npt.NDArray[np.int64]
-    reward: FloatArray
-    bonus: FloatArray
-    terminated: BoolArray
-    truncated: BoolArray
-    valid: BoolArray
-    follows: BoolArray
-
-
-class _Replay:
-    """The last vector steps in a ring, and whether each is followed by the next."""
-
-    def __init__(self, length: int, like: _Step) -> None:
-        self.length, self.rows = length, len(like.reward)
-        self.columns = [
-            [np.zeros((length, *part.shape), part.dtype) for part in field]
-            if isinstance(field, list)
-            else [np.zeros((length, *field.shape), field.dtype)]
-            for field in like
-        ]
-        self.follows = np.zeros((length, self.rows), dtype=np.bool_)
-        self.head = 0
-        self.stored = 0
-
-    def add(self, step: _Step) -> None:
-        """Append a step, over the oldest one if the ring is full."""
-        if self.stored:
-            last = (self.head - 1) % self.length
-            before = _Step(*self._at(last))
-            # By content: a reset in mid-episode is not announced, and a step that begins where
-            # the last one ended continues it, whatever happened between.
-            same = step.valid & before.valid & ~(before.terminated | before.truncated)
-            for left, right in zip(before.next_obs, step.obs, strict=True):
-                same &= (left == right).reshape(self.rows, -1).all(axis=1)
-            self.follows[last] = same
-        for column, field in zip(self.columns, step, strict=True):
-            parts = field if isinstance(field, list) else [field]
-            for storage, part in zip(column, parts, strict=True):
-                storage[self.head] = part
-        self.follows[self.head] = False
-        self.head = (self.head + 1) % self.length
-        self.stored = min(self.stored + 1, self.length)
-
-    def take(self, age: Any, row: Any) -> _Batch:
-        """Return the steps of `row` that are `age` steps younger than the oldest."""
-        index = (self.head - self.stored + age) % self.length
-        obs, next_obs = (
-            [part[index, row].reshape(-1, *part.shape[2:]) for part in column]
-            for column in self.columns[:2]
-        )
-        scalars: list[Any] = [column[0][index, row] for column in self.columns[2:]]
-        return _Batch._make([obs, next_obs, *scalars, self.follows[index, row]])
-
-    def observations(self, age: Any, row: Any) -> tuple[Packed, BoolArray]:
-        """Return the observations alone, and the mask of the valid ones."""
-        index = (self.head - self.stored + age) % self.length
-        obs = [part[index, row].reshape(-1, *part.shape[2:]) for part in self.columns[0]]
-        return obs, self.columns[-1][0][index, row].ravel()
-
-    def _at(self, index: int) -> list[Any]:
-        fields: list[Any] = [[part[index] for part in column] for column in self.columns]
-        return [*fields[:2], *(field[0] for field in fields[2:])]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "columns": [[part.copy() for part in column] for column in self.columns],
-            "follows": self.follows.copy(),
-            "head": self.head,
-            "stored": self.stored,
-        }
-
-    @classmethod
-    def restore(cls, state: dict[str, Any]) -> _Replay:
-        replay = cls.__new__(cls)
-        replay.columns = [[part.copy() for part in column] for column in state["columns"]]
-        replay.follows = state["follows"].copy()
-        replay.length, replay.rows = replay.follows.shape
-        replay.head, replay.stored = int(state["head"]), int(state["stored"])
-        return replay
-
-
-class _ValueNetwork(nn.Module):
-    def __init__(self, packer: ObservationPacker, hidden: list[int], outputs: int) -> None:
-        super().__init__()
-        self.encoder = Encoder(packer, clip=10.0)
-        self.body = mlp([self.encoder.features, *hidden], outputs)
-        last = self.body[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-
-    def forward(self, packed: list[torch.Tensor]) -> torch.Tensor:
-        return self.body(self.encoder(packed))  # type: ignore[no-any-return]
 
 
 def _discrete(space: gym.Space[Any] | None) -> gym.spaces.Discrete | None:

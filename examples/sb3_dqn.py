@@ -1,12 +1,13 @@
-"""Stable-Baselines3's DQN on one env, with ADOPS and a critic that learns beside it.
+"""Stable-Baselines3's DQN with ADOPS: each step is shaped when it is sampled.
 
-    python examples/sb3_dqn.py                      # ADOPS on adops/LoopFarm-v0
-    python examples/sb3_dqn.py --shaping none       # the raw bonus: watch it being hacked
+    python examples/sb3_dqn.py                          # ADOPS on adops/LoopFarm-v0
+    python examples/sb3_dqn.py --shaping none           # the raw bonus: the bell wins
+    python examples/sb3_dqn.py --stored                 # ADOPS, but F′ is stored: too old
     python examples/sb3_dqn.py --bonus none --shaping none
 
 Needs `pip install adops-wrappers[sb3]`. Prints the mean extrinsic return of the episodes that
-ended since the last line; the bonus is no part of it. DQN's replay keeps F′ as it was when the
-step was made: keep the buffer small enough to forget what an untrained critic shaped.
+ended since the last line; the bonus is no part of it. The replay buffer stores R and F; `QCritic`
+learns Q_E and Q_I from what it holds, and shapes each batch by what it knows by then.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import gymnasium as gym
 import torch
 from stable_baselines3 import DQN
 
-from adops_wrappers import CountBonus, IntrinsicRewardWrapper, TDCritic, make_shaping
-from adops_wrappers.sb3 import ShapingCallback
+from adops_wrappers import CountBonus, IntrinsicRewardWrapper, QCritic, make_shaping
+from adops_wrappers.replay import ReplayShaper
+from adops_wrappers.sb3 import ShapedReplayBuffer, ShapingCallback
+from adops_wrappers.shaping.methods import find_method
 
 GAMMA = 0.99
 
@@ -39,28 +42,46 @@ def make_env(args: argparse.Namespace) -> Any:
     """Build the stack: env, bonus, shaping. SB3 wraps a single env by itself."""
     env: Any = gym.make(args.env)
     env = IntrinsicRewardWrapper(env, source_of(args.bonus, env, args.bonus_scale))
-    critic, settings = None, {}
-    if args.shaping in ("adops", "adopes", "adopes-half"):
-        critic = TDCritic(env.observation_space, seed=args.seed, replay_ratio=16.0)
-        settings = {"gamma_ext": GAMMA, "gamma_int": GAMMA, "int_bootstrap": "none"}
-        settings["epsilon"] = args.epsilon
-    elif args.shaping.startswith(("grm", "pbim")):
-        settings = {"gamma": GAMMA}
-    return make_shaping(args.shaping, env, critic, **settings)
+    method = find_method(args.shaping)
+    given = {
+        "gamma": GAMMA,
+        "gamma_ext": GAMMA,
+        "gamma_int": GAMMA,
+        "epsilon": args.epsilon,
+        "decay_updates": 100,
+        "ramp_updates": 100,
+        "update_every": max(1, args.steps // 200),
+    }
+    settings = {name: value for name, value in given.items() if name in method.settings}
+    critic = None
+    if method.needs_critic:
+        critic = QCritic(env.observation_space, env.action_space, seed=args.seed)
+        settings["int_bootstrap"] = "none"
+    return make_shaping(args.shaping, env, critic, add_to_reward=args.stored, **settings)
+
+
+def replay(env: Any, args: argparse.Namespace) -> dict[str, Any]:
+    """Return DQN's arguments for a buffer that shapes what it samples, or for SB3's own."""
+    if args.stored:
+        return {"n_steps": 5}
+    return {
+        "replay_buffer_class": ShapedReplayBuffer,
+        "replay_buffer_kwargs": {"shaper": ReplayShaper(env), "n_steps": 5, "gamma": GAMMA},
+    }
 
 
 def train(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Train, and return a log entry for every 1,000 steps."""
     torch.set_num_threads(1)
     log = ShapingCallback(log_every=1000, at_rollout_end=False)
+    env = make_env(args)
     model = DQN(
         "MlpPolicy",
-        make_env(args),
-        buffer_size=3000,
-        learning_starts=2500,
+        env,
+        buffer_size=20_000,
+        learning_starts=1000,
         train_freq=4,
         gradient_steps=2,
-        n_steps=5,
         target_update_interval=250,
         exploration_fraction=0.6,
         exploration_final_eps=0.05,
@@ -68,6 +89,7 @@ def train(args: argparse.Namespace) -> list[dict[str, Any]]:
         gamma=GAMMA,
         seed=args.seed,
         device="cpu",
+        **replay(env, args),
     )
     model.learn(args.steps, callback=log)
     return log.history
@@ -80,21 +102,27 @@ def parser() -> argparse.ArgumentParser:
     line.add_argument("--shaping", default="adops", help="a name that make_shaping takes")
     line.add_argument("--bonus", default="tempting", choices=["tempting", "count", "none"])
     line.add_argument("--bonus-scale", type=float, default=0.2)
-    line.add_argument("--epsilon", type=float, default=1e-2, help="ADOPS's epsilon")
+    line.add_argument("--epsilon", type=float, default=0.1, help="ADOPS's epsilon")
+    line.add_argument(
+        "--stored", action="store_true", help="store F′, as it is when a step is made"
+    )
     line.add_argument("--steps", type=int, default=12_000)
-    line.add_argument("--seed", type=int, default=0)
+    line.add_argument("--seed", type=int, default=0, help="the first seed")
+    line.add_argument("--seeds", type=int, default=3, help="the number of seeds")
     return line
 
 
 def main() -> None:
-    """Train once and print the curve."""
-    history = train(parser().parse_args())
-    for entry in history[:: max(1, len(history) // 20)]:
-        print(
-            f"{int(entry['timesteps']):>8} steps  "
-            f"extrinsic return {entry.get('extrinsic_return', float('nan')):.3f}  "
-            f"steps corrected {entry['corrected_share']:.0%}"
-        )
+    """Train once for each seed and print the curves."""
+    args = parser().parse_args()
+    for seed in range(args.seed, args.seed + args.seeds):
+        history = train(argparse.Namespace(**{**vars(args), "seed": seed}))
+        for entry in history[:: max(1, len(history) // 20)]:
+            print(
+                f"{int(entry['timesteps']):>8} steps  "
+                f"extrinsic return {entry.get('extrinsic_return', float('nan')):.3f}  "
+                f"steps corrected {entry['corrected_share']:.0%}  seed {seed}"
+            )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Stable-Baselines3's PPO, which has one critic, with ADOPS and a critic that learns beside it.
 
     python examples/sb3_ppo.py                      # ADOPS on adops/LoopFarm-v0
-    python examples/sb3_ppo.py --shaping none       # the raw bonus: watch it being hacked
+    python examples/sb3_ppo.py --shaping none       # the raw bonus: the agent farms the bell
     python examples/sb3_ppo.py --bonus none --shaping none
     python examples/sb3_ppo.py --env adops/KeyDoorTV-v0 --bonus count --bonus-scale 1 --steps 400000
 

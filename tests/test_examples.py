@@ -39,7 +39,7 @@ def test_curves_script_runs_what_is_missing_and_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")
-    curves = runpy.run_path(str(ROOT / "scripts" / "sb3_curves.py"))
+    curves = runpy.run_path(str(ROOT / "figures" / "sb3_curves.py"))
     study = {"PPO": ("sb3_ppo", ["--steps", "6000"], 1), "more": ("sb3_dqn", [], 0)}
     for name, value in {
         "STUDIES": study,

@@ -15,11 +15,12 @@ from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
 
 from adops_wrappers import (
     ADOPSWrapper,
     CountBonus,
+    CriticHandle,
     GRMWrapper,
     IntrinsicRewardWrapper,
     NoShapingWrapper,
@@ -277,7 +278,8 @@ def test_callback_logs_what_the_infos_say(adapter: str) -> None:
 
 def test_callback_without_shaping_logs_nothing() -> None:
     log = ShapingCallback(log_every=1)
-    model = PPO("MlpPolicy", SB3VecEnv(vector_env(Bandit, 2)), n_steps=8, batch_size=16, n_epochs=1)
+    settings = {"n_steps": 8, "batch_size": 16, "n_epochs": 1, "device": "cpu"}
+    model = PPO("MlpPolicy", SB3VecEnv(vector_env(Bandit, 2)), **settings)
     model.learn(16, callback=log)
     assert log.history == []
 
@@ -328,3 +330,66 @@ def test_batched_dict_of_final_observations() -> None:
             np.testing.assert_array_equal(left["a"], right["a"])
             assert left["b"] == right["b"]
     assert ends > 4
+
+
+class Optional(tk.ScriptedEnv):
+    """Notes the options of its resets."""
+
+    options: Any = None
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.options = options
+        return super().reset(seed=seed, options=options)
+
+
+def test_options_reach_the_next_reset_and_only_that() -> None:
+    base = vector_env(Optional, 2)
+    env = SB3VecEnv(NoShapingWrapper(IntrinsicRewardWrapper(base, tk.source)))
+    env.set_options({"level": 3})
+    env.reset()
+    assert [sub.unwrapped.options for sub in base.envs] == [{"level": 3}] * 2
+    env.reset()
+    assert [sub.unwrapped.options for sub in base.envs] == [None] * 2
+    env.set_options([{"level": np.ones(2)}] * 2)
+    env.reset()
+    assert base.envs[1].unwrapped.options["level"].tolist() == [1.0, 1.0]
+    with pytest.raises(ValueError, match="one set of options for all its environments"):
+        env.set_options([{"level": 1}, {"level": 2}])
+
+
+@pytest.mark.parametrize("kind", ["handle", "function", "learning"])
+@pytest.mark.filterwarnings("ignore")
+def test_critic_in_a_subprocess_worker_is_noticed(kind: str, capfd: Any) -> None:
+    critic: Any = {
+        "handle": CriticHandle(tk.critic),
+        "function": tk.critic,
+        "learning": TDCritic(tk.ScriptedEnv().observation_space),
+    }[kind]
+
+    def make() -> Any:
+        return ADOPSWrapper(IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source), critic)
+
+    env = SubprocVecEnv([make] * 2, start_method="fork")
+    with pytest.raises((EOFError, ConnectionError)):
+        env.reset()
+    assert "adops_wrappers.sb3.SB3VecEnv" in capfd.readouterr().err
+    for process in env.processes:
+        process.terminate()
+        process.join()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_learning_critic_made_inside_a_worker_learns_there() -> None:
+    def make() -> Any:
+        env = tk.ScriptedEnv()
+        critic = TDCritic(env.observation_space, batch_size=16)
+        env = ADOPSWrapper(IntrinsicRewardWrapper(env, tk.source), critic)
+        env.critic = critic
+        return env
+
+    env = SubprocVecEnv([make] * 2, start_method="fork")
+    env.reset()
+    for _ in range(40):
+        env.step(np.zeros(2, dtype=np.int64))
+    assert all(critic.updates > 0 for critic in env.get_attr("critic"))
+    env.close()

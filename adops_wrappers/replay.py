@@ -1,0 +1,312 @@
+"""Shapes transitions when they are sampled from a replay buffer, by the critic of that moment.
+
+A buffer that stores R + F′ keeps the opinion of a critic that knew nothing yet. One that stores R
+and F, and shapes what it samples, does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from adops_wrappers import vector, wrappers
+from adops_wrappers.arrays import BoolArray, FloatArray, select_rows, to_float64, to_numpy
+from adops_wrappers.core import ShapingCore
+from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
+from adops_wrappers.estimates import Estimates, Potential, chosen_advantage, potential_values
+from adops_wrappers.shaping.base import Shaper, Transition
+from adops_wrappers.shaping.methods import method_of
+from adops_wrappers.stack import layers
+
+
+class ReplayBatch(NamedTuple):
+    """B transitions out of a replay buffer, in any order; arrays or tensors of length B."""
+
+    observation: Any
+    action: Any
+    next_observation: Any
+    """What followed the action: the true last observation where the episode ended."""
+    reward: Any
+    """R, `info["extrinsic_reward"]`."""
+    intrinsic: Any
+    """F, `info["raw_intrinsic_reward"]`: before shaping and before `intrinsic_scale`."""
+    terminated: Any
+    truncated: Any
+    shaped: Any = None
+    """F′, `info["intrinsic_reward"]`: needed where `ReplayShaper.keeps_stored`."""
+    elapsed: Any = None
+    """The number of steps behind `observation` in its episode, for a potential Φ(s, t)."""
+    reset_observation: Any = None
+    """The first observation of the next episode, looked at where this one ended, for
+    `int_bootstrap="reset"`."""
+    valid: Any = None
+    """False in rows that hold no transition; nothing is emitted for them."""
+
+
+class ReplayShaper:
+    """Returns the F′ that a wrapper would emit now for transitions that lie in a replay buffer.
+
+    It works through the wrapper's own shaper and critic. The schedules (ζ, β) are those of the
+    live wrapper at the moment of sampling, and sampling does not advance them: they count the
+    env's steps. Where F′ depends on the episode and not on the critic (PBIM, GRM), the F′ that
+    the wrapper emitted is the right one for ever: `keeps_stored` is True, and `shape` returns
+    `batch.shaped`.
+
+    Args:
+        env: A stack with one shaping wrapper, built with `add_to_reward=False`: the reward that
+            the buffer stores is then R.
+        critic: What to consult about a batch instead of the wrapper's own critic. The critic of a
+            single env's wrapper sees batches here.
+        potential: Φ(obs, t) of a batch, instead of the wrapper's own.
+
+    Raises:
+        ValueError: The stack has no shaping wrapper, or more than one, or adds F′ to the reward.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> import numpy as np
+        >>> from adops_wrappers import CountBonus, IntrinsicRewardWrapper, PIESWrapper
+        >>> from adops_wrappers.replay import ReplayBatch, ReplayShaper
+        >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), CountBonus())
+        >>> env = PIESWrapper(env, decay_updates=4, update_every=1, add_to_reward=False)
+        >>> shaper = ReplayShaper(env)
+        >>> obs, _ = env.reset(seed=0)
+        >>> next_obs, reward, terminated, truncated, info = env.step(0)
+        >>> row = (obs, 0, next_obs, reward, info["raw_intrinsic_reward"], terminated, truncated)
+        >>> batch = ReplayBatch(*(np.array([field]) for field in row))
+        >>> info["intrinsic_reward"], float(shaper.shape(batch)[0])  # ζ was 1, and is 3/4 now
+        (1.0, 0.75)
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        critic: CriticHandle | Callable[[Any], Any] | None = None,
+        potential: Potential | None = None,
+    ) -> None:
+        wrapper = _shaping_wrapper(env)
+        if wrapper.add_to_reward:
+            raise ValueError(
+                f"{wrapper.shaper.name} adds F' to the reward, so a replay buffer would store "
+                "R + F' and shaping at sampling would count F' twice. Build the wrapper with "
+                "add_to_reward=False."
+            )
+        self.core: ShapingCore = wrapper.core
+        consulted = wrapper.core.consults_critic or critic is not None
+        self.critic = as_handle(critic or wrapper.core.critic) if consulted else None
+        self.potential = potential or wrapper.core.potential
+        method = method_of(self.core.shaper)
+        self.keeps_stored = method is None or method.remembers_episode
+        """Whether F′ as the wrapper emitted it stays the right one, as with PBIM, with GRM, and
+        with a method of your own that is not declared to depend on one transition alone."""
+
+    def __reduce__(self) -> Any:
+        # A model that is saved with its settings must not take the live stack along.
+        return (_no_shaper, ())
+
+    @property
+    def shaper(self) -> Shaper:
+        """The live wrapper's method, with its schedule."""
+        return self.core.shaper
+
+    @property
+    def observation_space(self) -> gym.Space[Any]:
+        """The space of one observation, as the wrapper and its critic see it."""
+        return self.core.layout.observation_space
+
+    @property
+    def learns(self) -> bool:
+        """Whether the critic learns from replayed transitions, as `QCritic` does unless frozen."""
+        return hasattr(self.critic, "learn") and not getattr(self.critic, "frozen", False)
+
+    def learn(self, batch: ReplayBatch) -> None:
+        """Show a batch to the critic, if it learns from replayed transitions."""
+        if self.learns:
+            critic: Any = self.critic
+            intrinsic = self._finite("intrinsic", batch, self._rows(batch))
+            critic.learn(batch._replace(intrinsic=self.core.intrinsic_scale * intrinsic))
+
+    def shape(self, batch: ReplayBatch) -> FloatArray:
+        """Return F′ of every row, in float64: shape (B,), 0 where not valid."""
+        rows = self._rows(batch)
+        if not self.keeps_stored:
+            return self.shaper.frozen_view(rows).step(self.transition(batch))
+        if batch.shaped is None:
+            raise ValueError(
+                f"{self.shaper.name}'s F' depends on the episode, so it cannot be computed anew "
+                "for a sampled transition. Store info['intrinsic_reward'] with every step and "
+                "give it as ReplayBatch.shaped."
+            )
+        return np.where(self._valid(batch, rows), self._finite("shaped", batch, rows), 0.0)
+
+    def transition(self, batch: ReplayBatch) -> Transition:
+        """Return the `Transition` that the wrapper's shaper is given for these rows."""
+        rows = self._rows(batch)
+        valid = self._valid(batch, rows)
+        terminated = _column("terminated", batch.terminated, rows).astype(np.bool_)
+        truncated = _column("truncated", batch.truncated, rows).astype(np.bool_)
+        intrinsic = self._finite("intrinsic", batch, rows)
+        _check_observation(self.observation_space, batch.observation, rows)
+        _check_observation(self.observation_space, batch.next_observation, rows)
+        now, after = self._estimates(batch, rows)
+        space = self.core.layout.action_space
+        return Transition(
+            reward=self._finite("reward", batch, rows),
+            intrinsic=self.core.intrinsic_scale * intrinsic,
+            value_ext=now.value_ext,
+            value_int=now.value_int,
+            next_value_ext=after.value_ext,
+            next_value_int=self._next_value_int(batch, after.value_int, terminated, truncated),
+            advantage_ext=chosen_advantage(now, batch.action, valid, space),
+            terminated=terminated,
+            truncated=truncated,
+            valid=valid,
+            potential=now.potential,
+            next_potential=after.potential,
+        )
+
+    def _rows(self, batch: ReplayBatch) -> int:
+        return len(to_numpy(batch.reward).reshape(-1))
+
+    def _valid(self, batch: ReplayBatch, rows: int) -> BoolArray:
+        if batch.valid is None:
+            return np.ones(rows, dtype=np.bool_)
+        valid: BoolArray = _column("valid", batch.valid, rows).astype(np.bool_)
+        return valid
+
+    def _finite(self, name: str, batch: ReplayBatch, rows: int) -> FloatArray:
+        values = getattr(batch, name)
+        if values is None:
+            raise ValueError(_MISSING[name])
+        column = to_float64(_column(name, values, rows))
+        valid = self._valid(batch, rows)
+        bad = ~np.isfinite(column) & valid
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ValueError(
+                f"ReplayBatch.{name} is {column[row]} in row {row} of the batch. {_MISSING[name]}"
+            )
+        return np.where(valid, column, 0.0)
+
+    def _estimates(self, batch: ReplayBatch, rows: int) -> tuple[Estimates, Estimates]:
+        potential = next_potential = None
+        if self.potential is not None:
+            layout, elapsed = replace(self.core.layout, batched=True), self._elapsed(batch, rows)
+            potential = potential_values(self.potential, layout, batch.observation, elapsed)
+            next_potential = potential_values(
+                self.potential, layout, batch.next_observation, elapsed + 1
+            )
+        if self.critic is None:
+            zeros = np.zeros(rows)
+            return (
+                Estimates(zeros, zeros, None, potential),
+                Estimates(zeros, zeros, None, next_potential),
+            )
+        # One pass of the critic for both: small batches are mostly overhead.
+        both = _concatenate(batch.observation, batch.next_observation)
+        v_ext, v_int, q_ext = value_estimates(self.critic.evaluate(both), 2 * rows)
+        q_ext = None if q_ext is None else q_ext[:rows]
+        return (
+            Estimates(v_ext[:rows], v_int[:rows], q_ext, potential),
+            Estimates(v_ext[rows:], v_int[rows:], None, next_potential),
+        )
+
+    def _next_value_int(
+        self, batch: ReplayBatch, values: FloatArray, terminated: BoolArray, truncated: BoolArray
+    ) -> FloatArray:
+        if self.core.int_bootstrap == "none":
+            return np.where(terminated, 0.0, values)
+        ended = terminated | truncated
+        if self.critic is None or self.core.int_bootstrap == "final" or not ended.any():
+            return values
+        if batch.reset_observation is None:
+            raise ValueError(
+                "int_bootstrap='reset' looks at the observation with which the next episode "
+                "begins. Store it where an episode ends and give it as "
+                "ReplayBatch.reset_observation, or build the wrapper with int_bootstrap='none' or "
+                "'final'."
+            )
+        fresh = select_rows(self.observation_space, batch.reset_observation, ended)
+        values = values.copy()
+        values[ended] = value_estimates(self.critic.evaluate(fresh), int(ended.sum())).value_int
+        return values
+
+    def _elapsed(self, batch: ReplayBatch, rows: int) -> Any:
+        if batch.elapsed is None:
+            raise ValueError(
+                "The potential is a function of the observation and of the time t. Store the "
+                "number of steps behind every observation and give it as ReplayBatch.elapsed "
+                "(zeros, if the potential ignores t)."
+            )
+        return _column("elapsed", batch.elapsed, rows).astype(np.int64)
+
+
+_MISSING = {
+    "reward": "Store R, info['extrinsic_reward'], with every step.",
+    "intrinsic": (
+        "These steps carry no F: they were stored before the source of F was in the stack. Store "
+        "info['raw_intrinsic_reward'] with every step, or fill the buffer again."
+    ),
+    "shaped": "Store F', info['intrinsic_reward'], with every step.",
+}
+
+
+def _no_shaper() -> None:
+    """Stand for a shaper that was saved: there is no stack to shape with before a new one."""
+
+
+def _shaping_wrapper(env: Any) -> Any:
+    kinds = wrappers.ShapingWrapper | vector.ShapingWrapper
+    found = [layer for layer in layers(env) if isinstance(layer, kinds)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ValueError(
+            "The stack has no shaping wrapper, so there is nothing to shape a batch with. Build "
+            "it with make_shaping(name, env, critic, add_to_reward=False); name='none' gives the "
+            "raw bonus."
+        )
+    names = " over ".join(wrapper.shaper.name for wrapper in found)
+    raise ValueError(
+        f"The stack has {len(found)} shaping wrappers, {names}: a sampled step would have to go "
+        "through all of them. Use one."
+    )
+
+
+def _column(name: str, values: Any, rows: int) -> Any:
+    array = to_numpy(values)
+    if array.shape not in ((rows,), (rows, 1)):
+        raise ValueError(
+            f"ReplayBatch.{name} must hold one value for each of {rows} transitions, of shape "
+            f"({rows},) or ({rows}, 1); got shape {array.shape}."
+        )
+    return array.reshape(rows)
+
+
+def _concatenate(first: Any, second: Any) -> Any:
+    if isinstance(first, Mapping):
+        return {key: _concatenate(part, second[key]) for key, part in first.items()}
+    if isinstance(first, tuple):
+        return tuple(map(_concatenate, first, second))
+    return np.concatenate([to_numpy(first), to_numpy(second)])
+
+
+def _check_observation(space: gym.Space[Any], obs: Any, rows: int) -> None:
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            _check_observation(part, obs[key], rows)
+    elif isinstance(space, spaces.Tuple):
+        for part, column in zip(space.spaces, obs, strict=True):
+            _check_observation(part, column, rows)
+    elif space.shape is not None and tuple(np.shape(obs)) != (rows, *space.shape):
+        raise ValueError(
+            f"The batch's observations have shape {tuple(np.shape(obs))}; the wrapper and its "
+            f"critic work on {space}, so {rows} of them have shape {(rows, *space.shape)}. Give "
+            "the observations as the wrapper sees them, without the transforms of layers above."
+        )

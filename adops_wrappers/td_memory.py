@@ -1,0 +1,114 @@
+"""The last vector steps that a learning critic has seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from adops_wrappers.arrays import BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    from adops_wrappers.networks import Packed
+
+
+class Step(NamedTuple):
+    """One vector step, observations packed."""
+
+    obs: Packed
+    next_obs: Packed
+    action: npt.NDArray[np.int64]
+    reward: FloatArray
+    bonus: FloatArray
+    terminated: BoolArray
+    truncated: BoolArray
+    valid: BoolArray
+
+
+class Batch(NamedTuple):
+    """Drawn steps: fields of shape (segments, length), observations of (segments·length, ...)."""
+
+    obs: Packed
+    next_obs: Packed
+    action: npt.NDArray[np.int64]
+    reward: FloatArray
+    bonus: FloatArray
+    terminated: BoolArray
+    truncated: BoolArray
+    valid: BoolArray
+    follows: BoolArray
+
+
+class Replay:
+    """The last vector steps in a ring, and whether each is followed by the next."""
+
+    def __init__(self, length: int, like: Step) -> None:
+        self.length, self.rows = length, len(like.reward)
+        self.columns = [
+            [np.zeros((length, *part.shape), part.dtype) for part in field]
+            if isinstance(field, list)
+            else [np.zeros((length, *field.shape), field.dtype)]
+            for field in like
+        ]
+        self.follows = np.zeros((length, self.rows), dtype=np.bool_)
+        self.head = 0
+        self.stored = 0
+
+    def add(self, step: Step) -> None:
+        """Append a step, over the oldest one if the ring is full."""
+        if self.stored:
+            last = (self.head - 1) % self.length
+            before = Step(*self._at(last))
+            # By content: a reset in mid-episode is not announced, and a step that begins where
+            # the last one ended continues it, whatever happened between.
+            same = step.valid & before.valid & ~(before.terminated | before.truncated)
+            for left, right in zip(before.next_obs, step.obs, strict=True):
+                same &= (left == right).reshape(self.rows, -1).all(axis=1)
+            self.follows[last] = same
+        for column, field in zip(self.columns, step, strict=True):
+            parts = field if isinstance(field, list) else [field]
+            for storage, part in zip(column, parts, strict=True):
+                storage[self.head] = part
+        self.follows[self.head] = False
+        self.head = (self.head + 1) % self.length
+        self.stored = min(self.stored + 1, self.length)
+
+    def take(self, age: Any, row: Any) -> Batch:
+        """Return the steps of `row` that are `age` steps younger than the oldest."""
+        index = (self.head - self.stored + age) % self.length
+        obs, next_obs = (
+            [part[index, row].reshape(-1, *part.shape[2:]) for part in column]
+            for column in self.columns[:2]
+        )
+        scalars: list[Any] = [column[0][index, row] for column in self.columns[2:]]
+        return Batch._make([obs, next_obs, *scalars, self.follows[index, row]])
+
+    def observations(self, age: Any, row: Any) -> tuple[Packed, BoolArray]:
+        """Return the observations alone, and the mask of the valid ones."""
+        index = (self.head - self.stored + age) % self.length
+        obs = [part[index, row].reshape(-1, *part.shape[2:]) for part in self.columns[0]]
+        return obs, self.columns[-1][0][index, row].ravel()
+
+    def _at(self, index: int) -> list[Any]:
+        fields: list[Any] = [[part[index] for part in column] for column in self.columns]
+        return [*fields[:2], *(field[0] for field in fields[2:])]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of all stored steps."""
+        return {
+            "columns": [[part.copy() for part in column] for column in self.columns],
+            "follows": self.follows.copy(),
+            "head": self.head,
+            "stored": self.stored,
+        }
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Replay:
+        """Build a replay from a `state_dict()`."""
+        replay = cls.__new__(cls)
+        replay.columns = [[part.copy() for part in column] for column in state["columns"]]
+        replay.follows = state["follows"].copy()
+        replay.length, replay.rows = replay.follows.shape
+        replay.head, replay.stored = int(state["head"]), int(state["stored"])
+        return replay

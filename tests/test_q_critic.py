@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from adops_wrappers import (  # noqa: E402
+    ADOPSWrapper,
+    IntrinsicRewardWrapper,
+    QCritic,
+    TDCritic,
+    evaluation_mode,
+)
+from adops_wrappers.replay import ReplayBatch, ReplayShaper  # noqa: E402
+from tests import toolkit as tk  # noqa: E402
+
+GAMMA_EXT, GAMMA_INT = 0.95, 0.9
+STATES, ACTIONS = 6, 3
+STREAMS: dict[str, Any] = {
+    "gamma_ext": GAMMA_EXT,
+    "gamma_int": GAMMA_INT,
+    "int_bootstrap": "none",
+}
+
+ERROR_BOUND = 0.1
+"""The promise: the largest error over all states and actions, as a share of the largest exact
+value, after 800 gradient steps on 20,000 transitions of a random policy."""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class RandomMDP:
+    """A random finite MDP, transitions of its uniformly random policy, and exact values."""
+
+    def __init__(self, seed: int, size: int = 20_000) -> None:
+        rng = self.rng = np.random.default_rng(seed)
+        self.moves = rng.dirichlet(np.full(STATES, 0.3), size=(STATES, ACTIONS))
+        self.reward = rng.normal(size=(STATES, ACTIONS))
+        self.bonus = rng.normal(size=(STATES, ACTIONS))
+        self.end = 0.3 * rng.random((STATES, ACTIONS))
+        state, action = rng.integers(STATES, size=size), rng.integers(ACTIONS, size=size)
+        draws = rng.random(size)[:, None]
+        following = (self.moves[state, action].cumsum(axis=1) < draws).sum(axis=1)
+        terminated = rng.random(size) < self.end[state, action]
+        self.data = ReplayBatch(
+            state,
+            action,
+            following.clip(0, STATES - 1),
+            self.reward[state, action],
+            self.bonus[state, action],
+            terminated,
+            ~terminated & (rng.random(size) < 0.1),
+        )
+
+    def batch(self, size: int = 512) -> ReplayBatch:
+        rows = self.rng.integers(len(self.data.reward), size=size)
+        return ReplayBatch(*(None if part is None else part[rows] for part in self.data))
+
+    def best(self) -> Any:
+        """Q_E of the best policy, by value iteration."""
+        q = np.zeros((STATES, ACTIONS))
+        for _ in range(2000):
+            q = self.reward + GAMMA_EXT * (1 - self.end) * (self.moves @ q.max(axis=1))
+        return q
+
+    def values(self, policy: Any, rewards: Any, gamma: float) -> tuple[Any, Any]:
+        """V and Q of a policy, by a linear solve."""
+        goes_on = (policy * (1 - self.end))[..., None] * self.moves
+        v = np.linalg.solve(
+            np.eye(STATES) - gamma * goes_on.sum(axis=1), (policy * rewards).sum(axis=1)
+        )
+        return v, rewards + gamma * (1 - self.end) * (self.moves @ v)
+
+
+def make_critic(**settings: Any) -> QCritic:
+    spaces = gym.spaces.Discrete(STATES), gym.spaces.Discrete(ACTIONS)
+    defaults: dict[str, Any] = {
+        **STREAMS,
+        "hidden": (),
+        "learning_rate": 0.03,
+        "averaging": 0.05,
+        "seed": 0,
+    }
+    return QCritic(*spaces, **{**defaults, **settings})
+
+
+def taught(mdp: RandomMDP, critic: QCritic, updates: int = 800) -> Any:
+    for _ in range(updates):
+        critic.learn(mdp.batch())
+    return critic.estimate(np.arange(STATES), STATES)
+
+
+def error(found: Any, exact: Any) -> float:
+    return float(np.abs(found - exact).max() / np.abs(exact).max())
+
+
+@pytest.mark.parametrize("seed", [7, 19])  # no second-best action within 0.7 of the best
+def test_by_default_it_learns_the_best_policys_values_from_a_random_policys_steps(
+    seed: int,
+) -> None:
+    mdp = RandomMDP(seed)
+    q = mdp.best()
+    greedy = np.eye(ACTIONS)[q.argmax(axis=1)]
+    bonus, _ = mdp.values(greedy, mdp.bonus, GAMMA_INT)
+    found = taught(mdp, make_critic())
+    assert error(found.q_ext, q) < ERROR_BOUND
+    assert error(found.value_ext, q.max(axis=1)) < ERROR_BOUND
+    assert error(found.value_int, bonus) < ERROR_BOUND
+    np.testing.assert_array_equal(found.q_ext.argmax(axis=1), q.argmax(axis=1))
+
+
+def test_with_a_policy_it_learns_that_policys_values() -> None:
+    mdp = RandomMDP(1)
+    policy = mdp.rng.dirichlet(np.ones(ACTIONS), size=STATES)
+    found = taught(mdp, make_critic(policy=lambda obs: policy[obs]))
+    value_ext, q_ext = mdp.values(policy, mdp.reward, GAMMA_EXT)
+    value_int, _ = mdp.values(policy, mdp.bonus, GAMMA_INT)
+    assert error(found.value_ext, value_ext) < ERROR_BOUND
+    assert error(found.value_int, value_int) < ERROR_BOUND
+    assert error(found.q_ext, q_ext) < ERROR_BOUND
+
+
+def test_a_deterministic_policy_may_answer_with_actions() -> None:
+    mdp = RandomMDP(5)
+    choice = mdp.rng.integers(ACTIONS, size=STATES)
+    found = taught(mdp, make_critic(policy=lambda obs: choice[obs]))
+    value_ext, _ = mdp.values(np.eye(ACTIONS)[choice], mdp.reward, GAMMA_EXT)
+    assert error(found.value_ext, value_ext) < ERROR_BOUND
+    with pytest.raises(ValueError, match=r"must return 6 actions, or probabilities"):
+        make_critic(policy=lambda obs: np.zeros((6, 2))).estimate(np.arange(STATES), STATES)
+
+
+def test_td_critic_learns_the_policy_that_made_the_steps_and_not_the_best_one() -> None:
+    from tests.test_td_critic import shown
+
+    mdp = RandomMDP(0)
+    critic = TDCritic(
+        gym.spaces.Discrete(STATES), **STREAMS, hidden=(), lam=0.0, seed=0, learning_rate=0.005
+    )
+    for _ in range(1000):
+        batch = mdp.batch(64)
+        critic.observe(
+            shown(
+                batch.observation,
+                batch.action,
+                batch.next_observation,
+                batch.reward,
+                batch.intrinsic,
+                batch.terminated,
+                batch.truncated,
+            )
+        )
+    found = critic.estimate(np.arange(STATES), STATES)
+    uniform = np.full((STATES, ACTIONS), 1 / ACTIONS)
+    behaviour, _ = mdp.values(uniform, mdp.reward, GAMMA_EXT)
+    assert error(found.value_ext, behaviour) < 1.5 * ERROR_BOUND
+    assert error(found.value_ext, mdp.best().max(axis=1)) > 0.5
+
+
+def test_ties_have_the_mean_or_the_largest_bonus_value() -> None:
+    for ties, expected in {"mean": 0.5, "max": 1.0}.items():
+        critic = make_critic(ties=ties, tie_tolerance=0.05)
+        state, action = np.zeros(64, dtype=np.int64), np.arange(64) % 3
+        ends = np.full(64, True)
+        reward = np.where(action == 2, 0.0, 1.0)
+        bonus = np.where(action == 1, 1.0, 0.0) + np.where(action == 2, 7.0, 0.0)
+        for _ in range(500):
+            critic.learn(ReplayBatch(state, action, state, reward, bonus, ends, ~ends))
+        found = critic.estimate(np.zeros(1, dtype=np.int64), 1)
+        assert found.value_ext[0] == pytest.approx(1.0, abs=0.02)
+        assert found.value_int[0] == pytest.approx(expected, abs=0.02)
+
+
+def test_before_the_first_reward_all_actions_tie_exactly() -> None:
+    mdp = RandomMDP(0)
+    mdp.data = mdp.data._replace(reward=np.zeros_like(mdp.data.reward))
+    found = taught(mdp, make_critic(hidden=(16,)), updates=50)
+    assert not found.q_ext.any()
+    assert found.value_int.any()
+
+
+@pytest.mark.parametrize("bootstrap", ["final", "reset", "none"])
+def test_the_bonus_at_an_episodes_end_follows_the_wrapper(bootstrap: str) -> None:
+    """One state that ends at once, and starts again in another one worth 1 or so."""
+    critic = make_critic(int_bootstrap=bootstrap, gamma_ext=0.9)
+    state = np.arange(64) % 2
+    ends, bonus = np.full(64, True), np.where(state == 0, 0.0, 1.0)
+    batch = ReplayBatch(
+        state, np.zeros(64, dtype=np.int64), state, bonus, bonus, ends, ~ends,
+        reset_observation=np.ones(64, dtype=np.int64),
+    )  # fmt: skip
+    for _ in range(800):
+        critic.learn(batch)
+    q = critic.average([torch.arange(2)], None)[:, 0].detach().numpy()
+    fixed_point = {"final": (0.0, 10.0), "reset": (9.0, 10.0), "none": (0.0, 1.0)}[bootstrap]
+    np.testing.assert_allclose(q[:, 0], (0.0, 1.0), atol=0.05)
+    # The two untaught actions keep Q_I = 0 and, having Q_E = 0, tie only in state 0.
+    assert q[1, 1] == pytest.approx(fixed_point[1], rel=0.1)
+    assert q[0, 1] == pytest.approx(fixed_point[0], rel=0.1, abs=0.1)
+
+
+class Line(gym.Env[Any, Any]):
+    """A point on [−1, 1], pushed by a Box action; the right end pays and ends the episode."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.x = np.float32(self.np_random.uniform(-1, 1))
+        return np.array([self.x]), {}
+
+    def step(self, action: Any) -> Any:
+        self.x = np.clip(np.float32(self.x + 0.1 * action[0]), -1, 1)
+        return np.array([self.x]), float(self.x >= 1.0), bool(self.x >= 1.0), False, {}
+
+
+def line_data(size: int = 20_000) -> ReplayBatch:
+    rng = np.random.default_rng(0)
+    x, push = rng.uniform(-1, 1, size), rng.uniform(-2, 2, (size, 1))
+    after = np.clip(x + 0.1 * push[:, 0], -1, 1)
+    ends = after >= 1.0
+    columns = (x[:, None], push, after[:, None])
+    obs, action, following = (column.astype(np.float32) for column in columns)
+    return ReplayBatch(obs, action, following, ends * 1.0, 0.1 * after, ends, ~ends & False)
+
+
+@pytest.mark.parametrize("with_policy", [False, True])
+def test_box_actions(with_policy: bool) -> None:
+    policy = (lambda obs: np.full((len(obs), 1), 2.0)) if with_policy else None
+    critic = QCritic(
+        Line.observation_space, Line.action_space, **STREAMS, policy=policy, seed=0,
+        candidates=16, averaging=0.05,
+    )  # fmt: skip
+    data = line_data()
+    rng = np.random.default_rng(1)
+    for _ in range(600):
+        rows = rng.integers(len(data.reward), size=128)
+        critic.learn(ReplayBatch(*(None if part is None else part[rows] for part in data)))
+    x = np.linspace(-1.0, 0.95, 40, dtype=np.float32)[:, None]
+    found = critic.estimate(x, 40)
+    best = GAMMA_EXT ** (np.ceil((1.0 - x[:, 0]) / 0.2 - 1e-4) - 1)  # steps of at most 0.2
+    assert found.q_ext is None
+    assert np.abs(found.value_ext - best).max() < 0.15
+    assert np.abs(found.value_ext - best).mean() < 0.06
+
+
+def test_a_state_dict_restores_values_and_the_next_step() -> None:
+    mdp = RandomMDP(1)
+    first, second = make_critic(), make_critic(seed=9)
+    taught(mdp, first, updates=30)
+    second.load_state_dict(first.state_dict())
+    batch = mdp.batch()
+    for critic in (first, second):
+        critic.learn(batch)
+    one, two = (critic.estimate(np.arange(STATES), STATES) for critic in (first, second))
+    for mine, theirs in zip(one, two, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_nothing_is_learned_in_evaluation_mode() -> None:
+    inner = IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source)
+    critic = QCritic(inner.observation_space, inner.action_space, seed=0)
+    env = ADOPSWrapper(inner, critic, add_to_reward=False)
+    obs = np.zeros((4, 3))
+    zeros, never = np.zeros(4), np.zeros(4, dtype=np.bool_)
+    batch = ReplayBatch(obs, np.zeros(4, dtype=np.int64), obs, zeros + 1, zeros, never, never)
+    with evaluation_mode(env):
+        ReplayShaper(env).learn(batch)
+    assert critic.updates == 0
+    ReplayShaper(env).learn(batch)
+    assert critic.updates == 1
+
+
+def test_f_reaches_the_critic_scaled() -> None:
+    inner = IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source)
+    seen: list[Any] = []
+    critic = QCritic(inner.observation_space, inner.action_space, seed=0)
+    env = ADOPSWrapper(inner, critic, add_to_reward=False, intrinsic_scale=0.25)
+    critic.learn = lambda batch: seen.append(batch.intrinsic)  # type: ignore[method-assign]
+    obs, ones, never = np.zeros((4, 3)), np.ones(4), np.zeros(4, dtype=np.bool_)
+    ReplayShaper(env).learn(ReplayBatch(obs, ones, obs, ones, ones, never, never))
+    assert seen[0].tolist() == [0.25] * 4
+
+
+def test_wrong_spaces_and_settings_are_refused() -> None:
+    inner = IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source)
+    box = gym.spaces.Box(-1.0, 1.0, (7,))
+    with pytest.raises(ValueError, match="made for observations of"):
+        ADOPSWrapper(inner, QCritic(box, inner.action_space))
+    with pytest.raises(ValueError, match="made for actions of"):
+        ADOPSWrapper(inner, QCritic(inner.observation_space, gym.spaces.Discrete(9)))
+    with pytest.raises(TypeError, match="Discrete actions and for bounded Box actions"):
+        QCritic(box, gym.spaces.Box(-np.inf, np.inf, (2,)))
+    with pytest.raises(ValueError, match="ties must be one of"):
+        QCritic(box, gym.spaces.Discrete(2), ties="min")
+    critic = QCritic(box, gym.spaces.Discrete(2))
+    zeros, never = np.zeros(2), np.zeros(2, dtype=np.bool_)
+    obs = np.zeros((2, 7))
+    batch = ReplayBatch(obs, np.zeros(2, dtype=np.int64), obs, zeros, zeros, never, never)
+    with pytest.raises(RuntimeError, match="does not know what to learn"):
+        critic.learn(batch)
+    reset = QCritic(box, gym.spaces.Discrete(2), **{**STREAMS, "int_bootstrap": "reset"})
+    with pytest.raises(ValueError, match="reset_observation"):
+        reset.learn(batch)

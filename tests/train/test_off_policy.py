@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("stable_baselines3")
+pytest.importorskip("torch")
+
+import off_policy
+from off_policy import ABLATION, ARMS, SCALES, TASKS, Cell, cells
+
+
+def test_the_grid_is_the_designs() -> None:
+    grid = list(cells(10))
+    assert len(set(grid)) == len(grid) == 350
+    assert {cell.task for cell in grid} == set(TASKS)
+    assert {cell.task for cell in grid if cell.arm == ABLATION} == {"DQN LoopFarm"}
+    for arm in ARMS:
+        scales = {cell.scale for cell in grid if cell.arm == arm}
+        assert scales == ({0.0} if arm == "no bonus" else set(SCALES))
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_every_arm_trains(task: str) -> None:
+    arms = [*ARMS, ABLATION] if task == "DQN LoopFarm" else ["ADOPS at sampling"]
+    for arm in arms:
+        row = off_policy.run(Cell(task, arm, 0.3 * (arm != "no bonus"), 0), steps=1040)
+        assert list(row) == off_policy.FIELDS
+        assert row["curve"].count(" ") == 19
+        assert math.isfinite(row["final_return"])
+        assert math.isfinite(row["greedy_return"])
+
+
+def test_a_killed_study_runs_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[Cell] = []
+
+    class Pool:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: Any) -> None:
+            pass
+
+        def imap_unordered(self, _: Any, orders: Any) -> Any:
+            for cell, steps in orders:
+                ran.append(cell)
+                if len(ran) == 5:
+                    raise KeyboardInterrupt
+                good = cell.arm == "ADOPS at sampling"
+                yield {
+                    **cell._asdict(), "steps": steps, "final_return": 0.9 * good,
+                    "greedy_return": 0.0, "seconds": 1.0, "curve": "0.1 0.2",
+                }  # fmt: skip
+
+    context = SimpleNamespace(Pool=Pool)
+    monkeypatch.setattr(off_policy.multiprocessing, "get_context", lambda _: context)
+    table = tmp_path / "study" / "results.csv"
+    with pytest.raises(KeyboardInterrupt):
+        off_policy.run_missing(table, 1, 100, 1)
+    assert len(off_policy.read(table)) == 4
+    with table.open("a") as file:
+        file.write("DQN LoopFarm,raw,1.0")  # a row that a crash cut off
+    off_policy.run_missing(table, 1, 100, 1)
+    rows = off_policy.read(table)
+    assert sorted(map(off_policy.key_of, rows)) == sorted(cells(1))
+    assert len(ran) == len(rows) + 1
+    text = off_policy.report(rows)
+    assert "| DQN LoopFarm | ADOPS at sampling | 1 | 1 of 1 | 21%–100% | 0.90 |" in text
+    assert "| SAC Fountain | no bonus | – | 0 of 1 | 0%–79% | 0.00 |" in text
+    capsys.readouterr()
+    assert off_policy.main([str(table.parent), "--report"]) == 0
+    assert capsys.readouterr().out.strip() == text
+
+
+def test_wilsons_interval_holds_the_share() -> None:
+    for solved in range(11):
+        low, high = off_policy.wilson(solved, 10)
+        assert 0.0 <= low <= solved / 10 <= high <= 1.0
+    assert off_policy.wilson(10, 10)[0] == pytest.approx(0.722, abs=1e-3)

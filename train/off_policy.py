@@ -1,0 +1,296 @@
+"""The off-policy study: DQN and SAC, with F′ stored and with F′ computed at sampling.
+
+    python train/off_policy.py runs/off-policy --workers 2     # runs what is missing
+    python train/off_policy.py runs/off-policy --report        # prints what is there
+    python train/off_policy.py runs/smoke --tier smoke         # the same machinery in a minute
+
+Every finished run is one row of DIR/results.csv. If it is killed, run the same command again: it
+continues with the runs that have no row. The design is in docs/off_policy_study.md. Needs
+`pip install adops-wrappers[sb3]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import multiprocessing
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+GAMMA = 0.99
+EPSILON = 0.1
+SOLVED = 0.5
+"""A run has solved its task if its last tenth of steps has at least this mean return."""
+FIELDS = [
+    "task", "arm", "scale", "seed", "steps", "final_return", "greedy_return", "seconds", "curve",
+]  # fmt: skip
+
+
+class Task(NamedTuple):
+    """One learner on one env."""
+
+    algorithm: str
+    env: str
+    bonus: str
+    steps: int
+
+
+TASKS = {
+    "DQN LoopFarm": Task("DQN", "adops/LoopFarm-v0", "tempting", 12_000),
+    "DQN KeyDoorTV": Task("DQN", "adops/KeyDoorTV-v0", "count", 60_000),
+    "SAC Fountain": Task("SAC", "adops/Fountain-v0", "tempting", 10_000),
+}
+ARMS = {
+    "no bonus": "none",
+    "raw": "none",
+    "ADOPS stored": "adops",
+    "ADOPS at sampling": "adops",
+    "PIES": "pies",
+    "guarded": "guarded",
+}
+ABLATION = "ADOPS at sampling, TDCritic"
+"""On LoopFarm alone: tells the moment of shaping from the critic that shapes."""
+SCALES = (1.0, 0.3)
+SEEDS = 10
+
+
+class Cell(NamedTuple):
+    """One run."""
+
+    task: str
+    arm: str
+    scale: float
+    seed: int
+
+
+def cells(seeds: int) -> Iterator[Cell]:
+    """Yield all runs, seed by seed, so that what is there at any time is balanced."""
+    for seed in range(seeds):
+        for task in TASKS:
+            arms = [*ARMS, ABLATION] if task == "DQN LoopFarm" else [*ARMS]
+            for arm in arms:
+                for scale in (0.0,) if arm == "no bonus" else SCALES:
+                    yield Cell(task, arm, scale, seed)
+
+
+def make_source(cell: Cell, task: Task, world: Any) -> Any:
+    """Return the bonus of a run."""
+    from adops_wrappers import CountBonus
+
+    if cell.scale == 0.0:
+        return lambda obs, action, next_obs: 0.0
+    if task.bonus == "count":
+        return CountBonus(scale=cell.scale)
+    if task.algorithm == "SAC":
+        return world.tempting_source(cell.scale)
+    table = world.tempting_bonus(cell.scale)
+    return lambda obs, action, next_obs: table[
+        world.state_of(obs), action, world.state_of(next_obs)
+    ]
+
+
+def make_stack(cell: Cell, task: Task, steps: int) -> Any:
+    """Return env, bonus and shaping of a run."""
+    import gymnasium as gym
+
+    from adops_wrappers import IntrinsicRewardWrapper, QCritic, TDCritic, make_shaping
+
+    env: Any = gym.make(task.env)
+    env = IntrinsicRewardWrapper(env, make_source(cell, task, env.unwrapped))
+    shaping = "adops" if cell.arm == ABLATION else ARMS[cell.arm]
+    critic: Any = None
+    settings: dict[str, Any] = {}
+    if shaping in ("adops", "guarded"):
+        settings = {"gamma_ext": GAMMA, "gamma_int": GAMMA, "int_bootstrap": "none"}
+        if cell.arm in ("ADOPS stored", ABLATION):
+            critic = TDCritic(env.observation_space, seed=cell.seed, replay_ratio=16.0)
+        else:
+            critic = QCritic(env.observation_space, env.action_space, seed=cell.seed)
+    if shaping == "adops":
+        settings["epsilon"] = EPSILON
+    if shaping in ("pies", "guarded"):
+        settings["update_every"] = max(1, steps // 200)
+    if shaping == "pies":
+        settings["decay_updates"] = 100
+    stored = cell.arm == "ADOPS stored"
+    return make_shaping(shaping, env, critic, add_to_reward=stored, **settings)
+
+
+def make_model(cell: Cell, task: Task, env: Any) -> Any:
+    """Return SB3's learner; `ADOPS stored` has SB3's own buffer, all else the shaped one."""
+    from stable_baselines3 import DQN, SAC
+
+    from adops_wrappers.replay import ReplayShaper
+    from adops_wrappers.sb3 import ShapedReplayBuffer
+
+    shared: dict[str, Any] = {"gamma": GAMMA, "seed": cell.seed, "device": "cpu"}
+    n_steps = 5 if task.algorithm == "DQN" else 1
+    if cell.arm == "ADOPS stored":
+        shared["n_steps"] = n_steps
+    else:
+        shared["replay_buffer_class"] = ShapedReplayBuffer
+        shared["replay_buffer_kwargs"] = {"shaper": ReplayShaper(env), "n_steps": n_steps}
+        shared["replay_buffer_kwargs"]["gamma"] = GAMMA
+    if task.algorithm == "SAC":
+        # SB3's weight of the entropy starts at 1: an agent that is paid for randomness at every
+        # step avoids a goal that ends the episode.
+        return SAC(
+            "MlpPolicy",
+            env,
+            learning_starts=1000,
+            buffer_size=100_000,
+            learning_rate=1e-3,
+            ent_coef="auto_0.005",
+            **shared,
+        )
+    return DQN(
+        "MlpPolicy",
+        env,
+        buffer_size=100_000,
+        learning_starts=1000,
+        train_freq=4,
+        gradient_steps=2,
+        target_update_interval=250,
+        exploration_fraction=0.6,
+        exploration_final_eps=0.05,
+        learning_rate=1e-3,
+        **shared,
+    )
+
+
+def run(cell: Cell, steps: int | None = None) -> dict[str, Any]:
+    """Train once and return the run's row."""
+    import numpy as np
+    import torch
+
+    from adops_wrappers.sb3 import ShapingCallback
+
+    torch.set_num_threads(1)
+    task = TASKS[cell.task]
+    steps = steps or task.steps
+    start = time.perf_counter()
+    env = make_stack(cell, task, steps)
+    model = make_model(cell, task, env)
+    log = ShapingCallback(log_every=max(1, steps // 20), at_rollout_end=False)
+    model.learn(steps, callback=log)
+    curve = [entry.get("extrinsic_return", math.nan) for entry in log.history]
+    last = [value for value in curve[-2:] if not math.isnan(value)]
+    return {
+        **cell._asdict(),
+        "steps": steps,
+        "final_return": round(float(np.mean(last)), 4) if last else 0.0,
+        "greedy_return": round(greedy_return(model, task), 4),
+        "seconds": round(time.perf_counter() - start, 1),
+        "curve": " ".join(f"{value:.3f}" for value in curve),
+    }
+
+
+def greedy_return(model: Any, task: Task, episodes: int = 5) -> float:
+    """Return the mean return of the policy without exploration, in the env without a bonus."""
+    import gymnasium as gym
+
+    env: Any = gym.make(task.env)
+    total = 0.0
+    for episode in range(episodes):
+        obs, _ = env.reset(seed=1000 + episode)
+        ended = False
+        while not ended:
+            action, _ = model.predict(obs, deterministic=True)
+            obs, reward, terminated, truncated, _ = env.step(action)
+            total, ended = total + float(reward), terminated or truncated
+    return total / episodes
+
+
+def read(table: Path) -> list[dict[str, str]]:
+    """Return the finished runs; a row that a crash cut off does not count."""
+    if not table.exists():
+        return []
+    with table.open(newline="") as file:
+        return [row for row in csv.DictReader(file) if row["curve"] is not None]
+
+
+def key_of(row: dict[str, str]) -> Cell:
+    """Return the cell that a row belongs to."""
+    return Cell(row["task"], row["arm"], float(row["scale"]), int(row["seed"]))
+
+
+def run_missing(table: Path, seeds: int, steps: int | None, workers: int) -> None:
+    """Run every cell that has no row, and append the rows one by one."""
+    table.parent.mkdir(parents=True, exist_ok=True)
+    rows = read(table)
+    done = {key_of(row) for row in rows}
+    # Written anew, so that a row which was cut off is gone and the next one starts on a new line.
+    partial = table.with_suffix(".tmp")
+    with partial.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    partial.replace(table)
+    missing = [cell for cell in cells(seeds) if cell not in done]
+    print(f"{len(done)} runs are done, {len(missing)} to go.", flush=True)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=8) as pool:
+        for row in pool.imap_unordered(_run, [(cell, steps) for cell in missing]):
+            with table.open("a", newline="") as file:
+                csv.DictWriter(file, FIELDS, lineterminator="\n").writerow(row)
+            print(f"{key_of(row)}: {row['final_return']} in {row['seconds']} s", flush=True)
+
+
+def _run(order: tuple[Cell, int | None]) -> dict[str, Any]:
+    return run(*order)
+
+
+def wilson(solved: int, runs: int, z: float = 1.96) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a proportion."""
+    share, factor = solved / runs, 1 + z * z / runs
+    centre = (share + z * z / (2 * runs)) / factor
+    half = z * math.sqrt(share * (1 - share) / runs + z * z / (4 * runs * runs)) / factor
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def report(rows: list[dict[str, str]]) -> str:
+    """Return the table of solved runs as Markdown."""
+    groups: dict[tuple[str, str, float], list[float]] = defaultdict(list)
+    for row in rows:
+        groups[row["task"], row["arm"], float(row["scale"])].append(float(row["final_return"]))
+    lines = [
+        "| task | arm | scale | solved | 95 % | mean return |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for (task, arm, scale), returns in sorted(groups.items()):
+        solved = sum(value >= SOLVED for value in returns)
+        low, high = wilson(solved, len(returns))
+        mean = sum(returns) / len(returns)
+        size = f"{scale:g}" if scale else "–"
+        lines.append(
+            f"| {task} | {arm} | {size} | {solved} of {len(returns)} | "
+            f"{low:.0%}–{high:.0%} | {mean:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run or report."""
+    line = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    line.add_argument("directory", type=Path)
+    line.add_argument("--tier", choices=["study", "smoke"], default="study")
+    line.add_argument("--seeds", type=int, default=SEEDS)
+    line.add_argument("--workers", type=int, default=1, help="the number of processes")
+    line.add_argument("--report", action="store_true", help="print the table and run nothing")
+    args = line.parse_args(argv)
+    table = args.directory / "results.csv"
+    if not args.report:
+        smoke = args.tier == "smoke"
+        run_missing(table, 1 if smoke else args.seeds, 1200 if smoke else None, args.workers)
+    print(report(read(table)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
