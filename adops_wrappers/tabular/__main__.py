@@ -12,9 +12,9 @@ import gymnasium as gym
 
 import adops_wrappers  # noqa: F401  registers the gallery
 from adops_wrappers.tabular import METHODS, FiniteMDP, audit, mdp_from_env
-from adops_wrappers.tabular.named import BONUSES, named_bonus
+from adops_wrappers.tabular.auditor import verdicts
+from adops_wrappers.tabular.bonuses import BONUSES, named_bonus
 from adops_wrappers.tabular.plot import plot_audit
-from adops_wrappers.tabular.table import verdicts
 
 _EPILOG = """bonuses:
 {bonuses}
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _print_table(args, mdp, bonus)
         else:
             _print_report(args, mdp, bonus)
-    except (ValueError, TypeError, ImportError, gym.error.Error) as error:
+    except (OSError, ValueError, TypeError, ImportError, gym.error.Error) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--all", action="store_true", help="a table of all methods in place of one report")
     add("--gamma", type=float, default=0.99, help="the discount (%(default)s)")
     add("--horizon", type=int, help="end the task after so many steps")
-    add("--zeta", type=float, help="of ADOPES and PIES (0.5)")
+    add("--zeta", type=float, help="of ADOPES, PIES and the guarded scale, held (0.5)")
     add("--delay", type=int, help="of GRM (1)")
     add("--epsilon", type=float, help="of ADOPS and ADOPES (1e-7)")
     add("--form", choices=("expected", "trajectory"), help="of ideal ADOPS (expected)")

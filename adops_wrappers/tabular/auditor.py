@@ -9,24 +9,25 @@ import numpy as np
 import numpy.typing as npt
 
 from adops_wrappers.arrays import FloatArray
+from adops_wrappers.shaping import PBIM
 from adops_wrappers.tabular import solver
 from adops_wrappers.tabular.bonuses import FutureBonus, HistoryBonus
 from adops_wrappers.tabular.graph import Graph
-from adops_wrappers.tabular.ideal import (
+from adops_wrappers.tabular.mdp import FiniteMDP
+from adops_wrappers.tabular.oracle import (
     IdealValues,
     edge_transitions,
     expected_correction,
     ideal_values,
 )
-from adops_wrappers.tabular.mdp import FiniteMDP
-from adops_wrappers.tabular.memory import with_shaper
-from adops_wrappers.tabular.methods import ADOPS_FAMILY
-from adops_wrappers.tabular.problem import Problem, build_problem
-from adops_wrappers.tabular.report import AuditReport, make_report
-from adops_wrappers.tabular.settings import AuditSettings, Shaping, parse_settings
-from adops_wrappers.tabular.verdict import compare
+from adops_wrappers.tabular.report import AuditReport, compare, make_report
+from adops_wrappers.tabular.settings import AuditedMethod, AuditSettings, Shaping, parse_settings
+from adops_wrappers.tabular.unfold import Problem, build_problem, with_shaper
 
 Bonus = npt.ArrayLike | HistoryBonus | FutureBonus
+
+TABLE_HORIZON = 8
+"""The horizon that `--all` gives to PBIM, whose debts are too many without one."""
 
 
 def audit(
@@ -47,16 +48,17 @@ def audit(
         mdp: The task.
         bonus: F as a table of shape (S, A) or (S, A, S), or a `HistoryBonus` such as
             `EpisodicCount`, or a `FutureBonus`.
-        shaping: A name (`raw`, `adops`, `adopes`, `adopes-half`, `pies`, `pbim`, `pbim-norm`,
-            `grm`, `grm-norm`, `pbrs`), a function `(mdp, bonus) -> F′` of tables, or a `Shaper`
+        shaping: A name of `SHAPINGS`, a function `(mdp, bonus) -> F′` of tables, or a `Shaper`
             class.
         horizon: The number of steps after which the task ends, as if terminated. PBIM and
             counts need one unless every episode is short.
-        **settings: `zeta` of ADOPES and PIES (0.5); `epsilon` (1e-7), `form` ("expected", or
-            "trajectory" for an F₂ from the sampled s′), `value_int` (V_I of shape (S,) in place
-            of W), `sampled_advantage` (A_E from the sampled s′) of ADOPS and ADOPES; `gamma`,
-            `delay`, `matching`, `alpha` of GRM and PBIM; `potential` of PBRS, a table of shape
-            (S,) or a function (states, times); for all methods `ext_coef`, `int_coef`,
+        **settings: `zeta` (0.5), at which ζ of ADOPES and PIES and β of the guarded scale are
+            held: the verdict is about a bonus that stays there, not about how it moves in
+            training; `epsilon` (1e-7), `form` ("expected", or "trajectory" for an F₂ from the
+            sampled s′), `value_int` (V_I of shape (S,) in place of W), `sampled_advantage` (A_E
+            from the sampled s′) of ADOPS and ADOPES; `gamma` of GRM and PBIM, `delay` and
+            `matching` of GRM, `alpha` of the normalised forms; `potential` of PBRS, a table of
+            shape (S,) or a function (states, times); for all methods `ext_coef`, `int_coef`,
             `gamma_int` (other than mdp.gamma only with a horizon), `tie_tolerance` (1e-9) and
             `max_nodes` (200,000).
 
@@ -64,8 +66,8 @@ def audit(
         The verdict, with the states, actions, regret and a counterexample where it failed.
 
     Raises:
-        ValueError: If the bonus does not fit the MDP, a setting is out of range, or the problem
-            with its memory is too large.
+        ValueError: If the bonus does not fit the MDP, a setting is out of range, no start state
+            has a decision to make, or the problem with its memory is too large.
 
     Example:
         >>> import numpy as np
@@ -79,34 +81,51 @@ def audit(
         >>> audit(bandit, bonus, "raw").regret
         1.0
     """
+    _check_task(mdp, horizon)
+    if isinstance(bonus, FutureBonus):
+        from adops_wrappers.tabular.trajectories import audit_future
+
+        return audit_future(mdp, bonus, shaping, horizon, settings)
+    return _audit(mdp, bonus, shaping, horizon, settings)
+
+
+def _check_task(mdp: FiniteMDP, horizon: int | None) -> None:
     if not isinstance(mdp, FiniteMDP):
         raise TypeError(
             f"audit takes a FiniteMDP, got {type(mdp).__name__}. Build one with "
             "FiniteMDP(transition, reward, gamma) or mdp_from_env(env, gamma)."
         )
     mdp.require_finite_values(horizon)
-    if isinstance(bonus, FutureBonus):
-        from adops_wrappers.tabular.trajectories import audit_future
+    if not ((mdp.graph.start > 0) & mdp.graph.decides).any():
+        raise ValueError(
+            f"Every start state is terminal ({int(mdp.terminal.sum())} of {mdp.num_states} states "
+            "are), so that no policy has anything to decide. Give FiniteMDP another start=, or "
+            "fewer terminal= states."
+        )
 
-        return audit_future(mdp, bonus, shaping, horizon, settings)
+
+def _audit(
+    mdp: FiniteMDP,
+    bonus: npt.ArrayLike | HistoryBonus,
+    shaping: Shaping,
+    horizon: int | None,
+    settings: dict[str, Any],
+) -> AuditReport:
     own_table = None
     if callable(shaping) and not isinstance(shaping, type):
         own_table = _own_table(mdp, bonus, shaping)
     options = parse_settings(shaping, mdp.gamma, horizon, settings)
-    method = options.method
+    method = options.method.declaration
     problem = build_problem(
-        mdp, bonus, horizon, bonus_scale=method.bonus_scale, max_nodes=options.max_nodes
+        mdp, bonus, horizon, bonus_scale=method.intrinsic_scale, max_nodes=options.max_nodes
     )
     values = _values(mdp, problem, options)
     before = values.optimal
-    if method.remembers and not _never_settles(method.name, problem.graph):
+    if method.remembers_episode and not _never_settles(options.method, problem.graph):
         rows = edge_transitions(problem.graph, problem.bonus, values, options.sampled_advantage)
-        unfolded = with_shaper(problem.graph, rows, method.make_shaper, options.max_nodes)
-        problem, before, shaped = (
-            problem.unfolded(unfolded),
-            before[unfolded.node],
-            unfolded.output,
-        )
+        unfolded = with_shaper(problem.graph, rows, options.method.make_shaper, options.max_nodes)
+        problem, before = problem.unfolded(unfolded), before[unfolded.node]
+        shaped = unfolded.output
     elif own_table is not None:
         shaped = problem.on_edges(own_table)
     else:
@@ -124,13 +143,15 @@ def audit(
         (before, after),
         steps=[problem.step(edge, problem.bonus[edge], shaped[edge]) for edge in verdict.path],
         shaped_bonus=problem.shaped_table(mdp, shaped, horizon),
-        method=method.name,
+        method=options.method,
         horizon=horizon,
     )
 
 
 def _values(mdp: FiniteMDP, problem: Problem, options: AuditSettings) -> IdealValues:
-    value_int = None if options.method.consults_critic else np.zeros(problem.graph.num_nodes)
+    value_int = (
+        None if options.method.declaration.needs_critic else np.zeros(problem.graph.num_nodes)
+    )
     if options.value_int is not None:
         given = _state_values(mdp, "value_int", options.value_int)
         value_int = np.where(mdp.terminal, 0.0, given)[problem.state]
@@ -152,7 +173,7 @@ def _shape(
     graph, bonus = problem.graph, problem.bonus
     make_shaper = options.method.make_shaper
     expected = options.form == "expected" and not options.sampled_advantage
-    if options.method.name in ADOPS_FAMILY and expected:
+    if options.method.declaration.clamps and expected:
         shaper = make_shaper(graph.num_nodes * graph.num_actions)
         return bonus + expected_correction(graph, bonus, values, shaper)
     rows = edge_transitions(graph, bonus, values, options.sampled_advantage)
@@ -181,9 +202,10 @@ def _potentials(mdp: FiniteMDP, problem: Problem, potential: Any) -> tuple[Float
     return now, later
 
 
-def _never_settles(name: str, graph: Graph) -> bool:
+def _never_settles(method: AuditedMethod, graph: Graph) -> bool:
     # Where no episode ever ends PBIM takes nothing back: it is the raw bonus.
-    return name == "pbim" and not graph.ended.any()
+    shaper = method.make_shaper(1)
+    return isinstance(shaper, PBIM) and not shaper.normalize and not graph.ended.any()
 
 
 def _own_table(
@@ -205,3 +227,34 @@ def _state_values(mdp: FiniteMDP, name: str, values: Any) -> FloatArray:
             f"{array.shape}."
         )
     return array
+
+
+def verdicts(
+    mdp: FiniteMDP,
+    bonus: Any,
+    horizon: int | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> dict[str, AuditReport | str]:
+    """Audit every method; where a method cannot be audited the reason stands in its place."""
+    potential = mdp.solve().v
+    rows: dict[str, tuple[str, int | None, dict[str, Any]]] = {
+        "raw": ("raw", horizon, {}),
+        "PIES, ζ = 0.5": ("pies", horizon, {"zeta": 0.5}),
+        "PIES, ζ = 0": ("pies", horizon, {"zeta": 0.0}),
+        "guarded scale, β = 0.5": ("guarded", horizon, {"zeta": 0.5}),
+        "PBRS, Φ = V*, added to F": ("pbrs", horizon, {"potential": potential}),
+        "ADOPES, ζ = 0.5": ("adopes", horizon, {"zeta": 0.5}),
+        "ADOPES, ζ = 1": ("adopes", horizon, {"zeta": 1.0}),
+        "ADOPS": ("adops", horizon, {}),
+        "ADOPS, sampled s′": ("adops", horizon, {"form": "trajectory"}),
+        "GRM(1)": ("grm", horizon, {"delay": 1}),
+        f"PBIM, horizon {horizon or TABLE_HORIZON}": ("pbim", horizon or TABLE_HORIZON, {}),
+    }
+    answers: dict[str, AuditReport | str] = {}
+    for label, (method, limit, settings) in rows.items():
+        progress(f"Auditing {label} …")
+        try:
+            answers[label] = audit(mdp, bonus, method, limit, **settings)
+        except ValueError as error:
+            answers[label] = str(error)
+    return answers

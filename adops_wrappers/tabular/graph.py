@@ -16,6 +16,9 @@ Layers = tuple[tuple[slice, slice], ...]
 Advance = Callable[[FloatArray, IntArray, BoolArray], tuple[FloatArray, FloatArray]]
 """`advance(memory, edges, ended)`: one value per edge and the memory after it, row by row."""
 
+_Step = tuple[IntArray, IntArray, IntArray, BoolArray, FloatArray]
+"""Edge of the first graph, source, target, ended and output, of the edges of one time step."""
+
 MAX_NODES = 200_000
 _MERGE_DECIMALS = 11
 
@@ -145,7 +148,7 @@ def product(
     memories = np.repeat(memory[None], len(nodes), axis=0)
     known_keys = _keys(nodes, memories)
     all_nodes, layers = [nodes], []
-    columns: list[tuple[IntArray, IntArray, IntArray, BoolArray, FloatArray]] = []
+    columns: list[_Step] = []
     first_node, num_nodes, num_edges = 0, len(nodes), 0
     while len(nodes):
         last = horizon is not None and len(columns) == horizon - 1
@@ -172,24 +175,31 @@ def product(
                 f"The problem with its memory has more than max_nodes={max_nodes} nodes "
                 f"(passed at step {len(columns)}). {way_out}".strip()
             )
-    parent_edge, source, target, ended, output = (
+    layers_found = tuple(layers) if layered else None
+    return _joined(graph, np.concatenate(all_nodes), len(all_nodes[0]), columns, layers_found)
+
+
+def _joined(
+    graph: Graph, node: IntArray, starts: int, columns: list[_Step], layers: Layers | None
+) -> Product:
+    """Put the steps of an unfolding together; its first `starts` nodes are the start nodes."""
+    edge, source, target, ended, output = (
         np.concatenate(column) for column in zip(*columns, strict=True)
     )
-    parent_node = np.concatenate(all_nodes)
-    start = np.zeros(num_nodes)
-    start[: len(all_nodes[0])] = graph.start[all_nodes[0]]
+    start = np.zeros(len(node))
+    start[:starts] = graph.start[node[:starts]]
     unfolded = Graph(
         graph.num_actions,
         start,
         source,
-        graph.action[parent_edge],
+        graph.action[edge],
         target,
-        graph.probability[parent_edge],
-        graph.reward[parent_edge],
+        graph.probability[edge],
+        graph.reward[edge],
         ended,
-        tuple(layers) if layered else None,
+        layers,
     )
-    return Product(unfolded, parent_node, parent_edge, output)
+    return Product(unfolded, node, edge, output)
 
 
 def _keys(nodes: IntArray, memories: FloatArray) -> FloatArray:

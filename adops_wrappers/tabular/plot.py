@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from adops_wrappers._extras import analysis_package
+from adops_wrappers._files import replacing
 from adops_wrappers.arrays import BoolArray, FloatArray
-from adops_wrappers.tabular._extras import pyplot_figure
 from adops_wrappers.tabular.mdp import FiniteMDP, GridView
 from adops_wrappers.tabular.report import AuditReport
 
@@ -29,7 +30,7 @@ def plot_audit(report: AuditReport, path: str | Path, bonus: Any = None, title: 
 
     Args:
         report: What `audit` returned.
-        path: The file to write; its ending names the format.
+        path: The file to write; its ending names the format. Its directory is made.
         bonus: The table F; states that it pays for are shaded.
         title: A line above the picture.
 
@@ -49,7 +50,7 @@ def plot_audit(report: AuditReport, path: str | Path, bonus: Any = None, title: 
     # Before and after stand above each other, so that the arrows of wide grids can be read.
     width = 0.62 * (right - left) * len(panels)
     height = 2 * (0.62 * (bottom - top) + 0.3) + 0.6
-    figure = pyplot_figure("a plot")(
+    figure = analysis_package("matplotlib.figure", "a plot").Figure(
         figsize=(max(6.0, width), height * max(1.0, 6.0 / width)), layout="constrained"
     )
     axes = figure.subplots(2, len(panels), squeeze=False)
@@ -75,7 +76,10 @@ def plot_audit(report: AuditReport, path: str | Path, bonus: Any = None, title: 
     _legend(figure, not report.preserved)
     if title:
         figure.suptitle(title, fontsize=11)
-    figure.savefig(path, dpi=110)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=110)
 
 
 def _panels(report: AuditReport, grid: GridView) -> list[int]:

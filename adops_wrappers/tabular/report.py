@@ -1,4 +1,4 @@
-"""What an audit found, for people and for machines."""
+"""What an audit found: two optimal sets compared, for people and for machines."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adops_wrappers.arrays import BoolArray, FloatArray
-from adops_wrappers.tabular.graph import IntArray
+from adops_wrappers.shaping import METHODS
+from adops_wrappers.tabular import solver
+from adops_wrappers.tabular.graph import Graph, IntArray
 from adops_wrappers.tabular.mdp import FiniteMDP
-from adops_wrappers.tabular.verdict import Verdict
+from adops_wrappers.tabular.settings import AuditedMethod
 
 _SHOWN_STATES = 6
 
@@ -61,11 +63,16 @@ class AuditReport:
     optimal_after: BoolArray = field(repr=False)
     """The actions optimal after shaping, shape (S, A)."""
     mdp: FiniteMDP = field(repr=False)
+    zeta: float | None = None
+    """ζ, or β of the guarded scale, which the audit held still; None where there is none."""
 
     def __str__(self) -> str:
         lines = [f"{self.label}: optimal policies {'PRESERVED' if self.preserved else 'CHANGED'}"]
         size = f"{self.nodes} decision points, gamma={self.mdp.gamma}"
         lines.append(f"  compared    {size}" + _horizon_text(self.horizon))
+        if self.zeta is not None:
+            symbol = METHODS[self.method].shaper.zeta_symbol
+            lines.append(f"  held        {symbol} = {self.zeta:g}, which training would move")
         if self.preserved:
             return "\n".join(lines)
         lines.append(f"  changed     {len(self.changed_states)} states")
@@ -91,6 +98,7 @@ class AuditReport:
         """Return all but the arrays of optimal sets as plain Python values, fit for JSON."""
         return {
             "method": self.method,
+            "zeta": self.zeta,
             "preserved": self.preserved,
             "changed_states": self.changed_states.tolist(),
             "gained": _by_state(self.gained),
@@ -126,7 +134,7 @@ def make_report(
     *,
     steps: Sequence[Step],
     shaped_bonus: FloatArray | None,
-    method: str,
+    method: AuditedMethod,
     horizon: int | None,
 ) -> AuditReport:
     """Gather a verdict on nodes into a report on states.
@@ -138,7 +146,7 @@ def make_report(
         optimal: The optimal actions of each node before and after shaping.
         steps: The counterexample.
         shaped_bonus: F′ as a table, where it is one.
-        method: The method's name.
+        method: The method.
         horizon: The horizon, if there was one.
     """
     gained, lost, before, after = (
@@ -152,7 +160,8 @@ def make_report(
         regret=verdict.regret,
         counterexample=tuple(steps) or None,
         shaped_bonus=shaped_bonus,
-        method=method,
+        method=method.declaration.name,
+        zeta=method.zeta,
         nodes=verdict.compared,
         horizon=horizon,
         optimal_before=before,
@@ -178,3 +187,100 @@ def _by_state(table: BoolArray) -> dict[str, list[int]]:
         str(state): np.flatnonzero(table[state]).tolist()
         for state in np.flatnonzero(table.any(axis=1)).tolist()
     }
+
+
+class Verdict(NamedTuple):
+    """The comparison, node by node."""
+
+    gained: BoolArray
+    """Actions that only the shaped task calls optimal, shape (N, A)."""
+    lost: BoolArray
+    """Actions that only the original task calls optimal, shape (N, A)."""
+    compared: int
+    """The number of nodes that counted."""
+    regret: float
+    path: IntArray
+    """The edges of a shortest trajectory whose last action was gained, or else lost."""
+
+    @property
+    def preserved(self) -> bool:
+        """Whether the optimal sets agree in every node that counts."""
+        return not (self.gained.any() or self.lost.any())
+
+
+def compare(
+    graph: Graph,
+    gamma: float,
+    before: BoolArray,
+    after: BoolArray,
+    *,
+    any_start: bool,
+) -> Verdict:
+    """Compare optimal sets before and after shaping in all nodes that a policy can reach.
+
+    Args:
+        graph: The problem.
+        gamma: Its discount.
+        before: The extrinsically optimal actions, shape (N, A).
+        after: The actions optimal for the shaped reward.
+        any_start: The regret is the largest over start nodes in place of the mean.
+    """
+    counts = graph.decides if any_start and graph.layers is None else graph.reachable()
+    counts = (counts & graph.decides)[:, None]
+    gained, lost = after & ~before & counts, before & ~after & counts
+    compared = int(np.count_nonzero(counts))
+    changed = (gained | lost).any(axis=1)
+    if not changed.any():
+        return Verdict(gained, lost, compared, 0.0, np.zeros(0, dtype=np.int64))
+    regret = _regret(graph, gamma, after, any_start) if gained.any() else 0.0
+    return Verdict(gained, lost, compared, regret, _shortest_path(graph, gained, lost, after))
+
+
+def _regret(graph: Graph, gamma: float, after: BoolArray, any_start: bool) -> float:
+    """Return V_E* less V_E of the worst policy among the newly optimal ones, at the start."""
+    best, _ = solver.best_values(graph, gamma)
+    negative_worst, _ = solver.maximise(graph, -graph.reward, gamma, after)
+    shortfall: FloatArray = best + negative_worst
+    at_start = graph.start > 0
+    if any_start:
+        return max(0.0, float(shortfall[at_start].max()))
+    return max(0.0, float((graph.start * shortfall)[at_start].sum()))
+
+
+def _shortest_path(graph: Graph, gained: BoolArray, lost: BoolArray, after: BoolArray) -> IntArray:
+    changed = np.asarray((gained | lost).any(axis=1), dtype=np.bool_)
+    # First along actions that the shaped task calls optimal: its agent really goes there.
+    followed = after[graph.source, graph.action]
+    path = _search(graph, changed, followed)
+    if path is None:
+        path = _search(graph, changed, np.ones_like(followed))
+    assert path is not None
+    node, edges = path
+    wanted = gained[node] if gained[node].any() else lost[node]
+    last, _ = graph.edges_of(np.array([node]))
+    last = last[wanted[graph.action[last]]]
+    likeliest = last[np.argmax(graph.probability[last])]
+    return np.array([*edges, likeliest], dtype=np.int64)
+
+
+def _search(graph: Graph, goal: BoolArray, usable: BoolArray) -> tuple[int, list[int]] | None:
+    """Breadth first from the start: the nearest goal node and the edges that lead to it."""
+    arrived_by = np.full(graph.num_nodes, -1, dtype=np.int64)
+    seen = (graph.start > 0) & graph.decides
+    frontier = np.flatnonzero(seen)
+    while len(frontier):
+        if goal[frontier].any():
+            node = found = int(frontier[np.argmax(goal[frontier])])
+            edges: list[int] = []
+            while arrived_by[node] >= 0:
+                edges.append(int(arrived_by[node]))
+                node = int(graph.source[arrived_by[node]])
+            return found, edges[::-1]
+        edge, _ = graph.edges_of(frontier)
+        edge = edge[usable[edge] & ~graph.ended[edge]]
+        targets, first = np.unique(graph.target[edge], return_index=True)
+        fresh = ~seen[targets]
+        frontier = targets[fresh]
+        arrived_by[frontier] = edge[first[fresh]]
+        seen[frontier] = True
+    return None

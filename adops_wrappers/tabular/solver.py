@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from adops_wrappers._extras import analysis_package
 from adops_wrappers.arrays import BoolArray, FloatArray
-from adops_wrappers.tabular._extras import scipy_sparse
 from adops_wrappers.tabular.graph import Graph
 
 TIE_TOLERANCE = 1e-9
@@ -152,11 +152,17 @@ def _solve_flow(
     size = graph.num_nodes
     few_edges = np.count_nonzero(used) < _SPARSE_DENSITY * size**2
     if size > _SMALL and few_edges:
-        scipy = scipy_sparse(f"a problem of {size} nodes", required=size > _MAX_DENSE_NODES)
-        if scipy is not None:
-            sparse, spsolve = scipy
+        try:
+            sparse, linalg = (
+                analysis_package(name, f"a problem of {size} nodes")
+                for name in ("scipy.sparse", "scipy.sparse.linalg")
+            )
+        except ImportError:
+            if size > _MAX_DENSE_NODES:
+                raise
+        else:
             flow = sparse.csc_matrix((weights[used], (row, column)), shape=(size, size))
-            return np.asarray(spsolve(sparse.identity(size, format="csc") - flow, right))
+            return np.asarray(linalg.spsolve(sparse.identity(size, format="csc") - flow, right))
     matrix = np.eye(size).reshape(-1)
     matrix -= np.bincount(row * size + column, weights[used], minlength=size**2)
     return np.asarray(np.linalg.solve(matrix.reshape(size, size), right), dtype=np.float64)

@@ -17,10 +17,9 @@ from adops_wrappers.tabular import solver
 from adops_wrappers.tabular.bonuses import FutureBonus
 from adops_wrappers.tabular.graph import IntArray, Product, product
 from adops_wrappers.tabular.mdp import FiniteMDP
-from adops_wrappers.tabular.problem import Problem
-from adops_wrappers.tabular.report import AuditReport, make_report
+from adops_wrappers.tabular.report import AuditReport, compare, make_report
 from adops_wrappers.tabular.settings import Shaping, parse_settings
-from adops_wrappers.tabular.verdict import compare
+from adops_wrappers.tabular.unfold import Problem
 
 
 class _Tree(NamedTuple):
@@ -53,7 +52,7 @@ def audit_future(
         raise ValueError("A FutureBonus is audited with one discount and without a potential.")
     tree = _tree(mdp, horizon, options.max_nodes)
     taken = tree.edges >= 0
-    intrinsic = options.method.bonus_scale * _bonus(tree, taken, bonus)
+    intrinsic = options.method.declaration.intrinsic_scale * _bonus(tree, taken, bonus)
     q_ext = solver.best_values(tree.problem.graph, mdp.gamma)[1]
     before = solver.optimal_actions(q_ext, options.tie_tolerance)
     rows = _transitions(tree, taken, intrinsic, q_ext, before, mdp.gamma)
@@ -79,7 +78,7 @@ def audit_future(
         (before, after),
         steps=steps,
         shaped_bonus=None,
-        method=options.method.name,
+        method=options.method,
         horizon=horizon,
     )
 

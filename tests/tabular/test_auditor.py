@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from adops_wrappers import FiniteMDP, audit
 from adops_wrappers.shaping import ADOPS, GRM, PBIM
-from adops_wrappers.tabular import METHODS, EpisodicCount, ideal_critic
-from adops_wrappers.tabular.random_mdps import KINDS, random_bonus, random_mdp
+from adops_wrappers.tabular import METHODS, EpisodicCount, FutureBonus, ideal_critic
+from adops_wrappers.tabular.evidence import KINDS, random_bonus, random_mdp
 from tests.tabular.examples import (
     bandit,
     bandit_bonus,
@@ -50,6 +50,29 @@ def test_gamble_needs_the_exact_advantage():
     assert not broken.preserved
     # The winning half keeps its 5, the losing half is cut to a total of −ε: together above 0.
     assert broken.gained[0].tolist() == [False, True]
+
+
+def test_the_guarded_scale_is_audited_with_its_scale_held():
+    (mdp, bonus), _ = SEPARATING["A"]
+    for beta in (0.0, 0.25, 1.0):
+        guarded, pies = (audit(mdp, bonus, name, zeta=beta) for name in ("guarded", "pies"))
+        assert np.array_equal(guarded.shaped_bonus, beta * bonus)
+        assert guarded.preserved == pies.preserved == (beta < 0.5)
+        assert (guarded.zeta, guarded.method) == (beta, "guarded")
+    assert f"held        β = {beta:g}" in str(guarded)
+    with pytest.raises(TypeError, match="guarded does not know the setting 'balance'"):
+        audit(mdp, bonus, "guarded", balance=0.5)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("horizon", [None, 3])
+def test_an_mdp_without_a_decision_is_refused(name, horizon):
+    for mdp in (chain(start=2), FiniteMDP(np.ones((1, 2, 1)), np.zeros((1, 2)), 0.9, [0])):
+        more = {"potential": np.zeros(mdp.num_states)} if name == "pbrs" else {}
+        bonus = np.zeros((mdp.num_states, 2))
+        for kind in (bonus, EpisodicCount(), FutureBonus(lambda s, a, taken: 0.0 * a)):
+            with pytest.raises(ValueError, match="Every start state is terminal"):
+                audit(mdp, kind, name, horizon, **more)
 
 
 def test_report_of_a_bandit_by_hand():

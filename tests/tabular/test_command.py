@@ -74,6 +74,24 @@ def test_plot(capsys, tmp_path):
     assert marked(pictures["adops"]) == 0.0
 
 
+def test_a_plot_goes_into_a_new_folder_and_an_error_of_the_disk_is_one_line(capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "new" / "folder" / "cliff.png"
+    assert run(capsys, CLIFF, "--shaping", "raw", "--plot", str(path))[0] == 0
+    assert [file.name for file in path.parent.iterdir()] == ["cliff.png"]
+    code, _, err = run(capsys, CLIFF, "--shaping", "raw", "--plot", str(path / "below_a_file.png"))
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: ")
+
+
+def test_a_held_scale_is_said(capsys):
+    out = run(capsys, CLIFF, "--shaping", "guarded", "--zeta", "0.25")[1]
+    assert "held        β = 0.25, which training would move" in out
+    facts = json.loads(run(capsys, CLIFF, "--shaping", "pies", "--json")[1])
+    assert facts["zeta"] == 0.5
+    assert "held" not in run(capsys, CLIFF, "--shaping", "grm")[1]
+
+
 def test_bonus_file(capsys, tmp_path):
     path = tmp_path / "bonus.npy"
     np.save(path, np.zeros((48, 4)))

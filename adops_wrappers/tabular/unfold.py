@@ -1,17 +1,19 @@
-"""Shapers with a memory, unfolded: their state becomes part of the node."""
+"""The audited problem, unfolded: a horizon, a bonus's or a shaper's memory become nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from adops_wrappers.arrays import BoolArray, FloatArray
 from adops_wrappers.shaping import Shaper, Transition
 from adops_wrappers.tabular.bonuses import HistoryBonus
 from adops_wrappers.tabular.graph import Graph, IntArray, Product, product
 from adops_wrappers.tabular.mdp import FiniteMDP, on_edges
+from adops_wrappers.tabular.report import Step
 
 _TOO_LARGE = (
     "Take a shorter horizon, a bonus with fewer distinct values or a smaller problem, or raise "
@@ -23,31 +25,115 @@ _NO_HORIZON = (
 )
 
 
+class Problem(NamedTuple):
+    """An MDP with a bonus, unfolded as far as a horizon or a memory needs it."""
+
+    graph: Graph
+    state: IntArray
+    """The MDP's state of each node."""
+    next_state: IntArray
+    """The MDP's next state of each edge, also where the episode ends."""
+    bonus: FloatArray
+    """F of each edge."""
+    table: FloatArray | None
+    """F as a table, where a node is no more than a state, or a state and a time."""
+
+    def unfolded(self, product: Product) -> Problem:
+        """Return this problem on its product with a shaper's memory."""
+        return Problem(
+            product.graph,
+            self.state[product.node],
+            self.next_state[product.edge],
+            self.bonus[product.edge],
+            None,
+        )
+
+    def on_edges(self, table: FloatArray) -> FloatArray:
+        """Return the entries of a table over states for each edge."""
+        graph = self.graph
+        return on_edges(table, self.state[graph.source], graph.action, self.next_state)
+
+    def step(self, edge: int, bonus: float, shaped: float) -> Step:
+        """Describe one edge, with the F and F′ that it brought."""
+        return Step(
+            state=int(self.state[self.graph.source[edge]]),
+            action=int(self.graph.action[edge]),
+            next_state=int(self.next_state[edge]),
+            reward=float(self.graph.reward[edge]),
+            bonus=float(bonus),
+            shaped=float(shaped),
+        )
+
+    def shaped_table(
+        self, mdp: FiniteMDP, shaped: FloatArray, horizon: int | None
+    ) -> FloatArray | None:
+        """Return F′ as a table, or None if it has a memory."""
+        graph, bonus = self.graph, self.table
+        if bonus is None:
+            return None
+        if horizon is not None:
+            table = np.full((horizon, mdp.num_states, mdp.num_actions), np.nan)
+            table[graph.time, self.state] = graph.expected(shaped)
+            return table
+        # F stays what it was where nothing happens: in terminal states, on impossible transitions.
+        short = np.array(bonus, dtype=np.float64)
+        if bonus.ndim == 2:
+            short[graph.source, graph.action] = shaped
+            if np.array_equal(short[graph.source, graph.action], shaped):
+                return short
+        full = bonus.reshape(*bonus.shape[:2], -1)
+        table = np.array(np.broadcast_to(full, mdp.transition.shape))
+        table[graph.source, graph.action, graph.target] = shaped
+        return table
+
+
+def build_problem(
+    mdp: FiniteMDP,
+    bonus: npt.ArrayLike | HistoryBonus,
+    horizon: int | None,
+    *,
+    bonus_scale: float,
+    max_nodes: int,
+) -> Problem:
+    """Return the MDP with its bonus; without horizon and memory its nodes are the states."""
+    graph = mdp.graph
+    if isinstance(bonus, HistoryBonus):
+        table = None
+        unfolded = with_bonus(mdp, bonus, horizon, max_nodes)
+    else:
+        table = bonus_scale * mdp.table("bonus", bonus)
+        if horizon is None:
+            states = np.arange(mdp.num_states)
+            per_edge = on_edges(table, graph.source, graph.action, graph.target)
+            return Problem(graph, states, graph.target, per_edge, table)
+        unfolded = with_bonus(mdp, mdp.table("bonus", bonus), horizon, max_nodes)
+    return Problem(
+        unfolded.graph,
+        unfolded.node,
+        graph.target[unfolded.edge],
+        bonus_scale * unfolded.output,
+        table,
+    )
+
+
 def with_bonus(
     mdp: FiniteMDP, bonus: FloatArray | HistoryBonus, horizon: int | None, max_nodes: int
 ) -> Product:
     """Unfold an MDP with a horizon, a bonus's memory, or both; the output is F per edge."""
     graph = mdp.graph
 
-    def table(
+    def advance(
         memory: FloatArray, edges: IntArray, ended: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
         where = graph.source[edges], graph.action[edges], graph.target[edges]
-        assert isinstance(bonus, np.ndarray)
+        if isinstance(bonus, HistoryBonus):
+            return bonus.step(memory, *where)
         return on_edges(bonus, *where), memory
 
-    def history(
-        memory: FloatArray, edges: IntArray, ended: BoolArray
-    ) -> tuple[FloatArray, FloatArray]:
-        assert isinstance(bonus, HistoryBonus)
-        where = graph.source[edges], graph.action[edges], graph.target[edges]
-        return bonus.step(memory, *where)
-
-    remembers = isinstance(bonus, HistoryBonus)
     return product(
         graph,
         bonus.initial(mdp) if isinstance(bonus, HistoryBonus) else np.zeros(0),
-        history if remembers else table,
+        advance,
         horizon=horizon,
         max_nodes=max_nodes,
         way_out=_TOO_LARGE if horizon is not None else _NO_HORIZON,
