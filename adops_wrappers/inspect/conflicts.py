@@ -38,12 +38,8 @@ class Conflict(NamedTuple):
 
 
 def conflict_mask(recording: Recording) -> BoolArray:
-    """True where A_E and the total advantage under raw F disagree in sign, shape (T, n).
-
-    Signs as the clamp sees them: A_E < −tie_tolerance is bad, everything else is not.
-    """
-    bad: BoolArray = recording.advantage_ext < -float(recording.meta["tie_tolerance"])
-    return np.not_equal(bad, recording.total_raw < 0.0) & recording.valid
+    """True where A_E and the total advantage under raw F disagree in sign, shape (T, n)."""
+    return recording.contradicts(recording.total_raw)
 
 
 def conflicts(recording: Recording, top: int | None = None) -> list[Conflict]:

@@ -1,4 +1,4 @@
-"""What the numbers of a recording say, in plain words: a summary and warnings."""
+"""What the numbers of a recording or a run say, in plain words: a summary and warnings."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from adops_wrappers.arrays import FloatArray
+from adops_wrappers.arrays import BoolArray, FloatArray
 from adops_wrappers.core import LARGE_REWARD
 from adops_wrappers.inspect.conflicts import conflict_mask
-from adops_wrappers.inspect.plots.sign_plane import contradicts
-from adops_wrappers.inspect.plots.style import number, share
 from adops_wrappers.inspect.recording import Recording
+from adops_wrappers.inspect.runs import Run
+from adops_wrappers.shaping.conflict import ROUNDING, is_bad
+from adops_wrappers.shaping.methods import METHODS
 
 NO_EXPLAINED_VARIANCE = 0.05
 """Below this a critic tells next to nothing about the returns."""
+_SHAPED = ("shaping/shaped_min", "shaping/shaped_max", "shaping/shaped_mean")
 
 
 class Finding(NamedTuple):
@@ -48,8 +50,8 @@ def summarize(recording: Recording) -> list[str]:
     )
     if recording.has_critic:
         fights = conflict_mask(recording)[valid]
-        bad = recording.advantage_ext[valid] < -float(recording.meta["tie_tolerance"])
-        left = contradicts(recording.advantage_ext[valid], recording.total()[valid], recording)
+        bad = _bad(recording)[valid]
+        left = recording.contradicts(recording.total(), rounding=ROUNDING)[valid]
         lines.insert(
             2,
             f"The raw bonus fights the task at {share(float(fights.mean()))} of steps: at "
@@ -112,6 +114,15 @@ def explained_variance(recording: Recording) -> float:
     return float(1.0 - np.var(error) / np.var(target))
 
 
+def _bad(recording: Recording) -> BoolArray:
+    return is_bad(recording.advantage_ext, float(recording.meta["tie_tolerance"]))
+
+
+def _clamps(method: str) -> bool:
+    """Whether this is the name of a method that clamps the total advantage."""
+    return method in METHODS and METHODS[method].clamps
+
+
 def _explosion(recording: Recording) -> list[Finding]:
     shaped = np.where(recording.valid, np.abs(recording.shaped), 0.0)
     largest = float(shaped.max())
@@ -152,7 +163,7 @@ def _hidden_ends(recording: Recording) -> list[Finding]:
 
 def _critic(recording: Recording) -> list[Finding]:
     explained = explained_variance(recording)
-    bad = recording.advantage_ext[recording.valid] < -float(recording.meta["tie_tolerance"])
+    bad = _bad(recording)[recording.valid]
     found = []
     if np.isnan(explained):
         found.append(
@@ -190,7 +201,7 @@ def _critic(recording: Recording) -> list[Finding]:
 
 def _ratchet(recording: Recording) -> list[Finding]:
     """V_I pays for itself: raw F cannot sustain it, corrections do."""
-    if not recording.method.startswith("adop"):
+    if not _clamps(recording.method):
         return []
     third = -(-recording.steps // 3)
     late = recording.valid[-third:]
@@ -217,9 +228,9 @@ def _ratchet(recording: Recording) -> list[Finding]:
 
 def _resolution(recording: Recording) -> list[Finding]:
     """A margin ε that the learner's float32 rounds away."""
-    if not recording.method.startswith("adop"):
+    if not _clamps(recording.method):
         return []
-    bad = (recording.advantage_ext < -float(recording.meta["tie_tolerance"])) & recording.valid
+    bad = _bad(recording) & recording.valid
     # Only where the correction has moved the total to its margin does ε decide.
     bad &= (recording.correction != 0.0) & (recording.zeta[:, None] >= 1.0)
     if not bad.any():
@@ -256,3 +267,110 @@ def _others_explode(recording: Recording, reshaped: Mapping[str, FloatArray]) ->
         return []
     listed = ", ".join(f"{name} (|F′| up to {number(size)})" for name, size in large.items())
     return [Finding("note", "Other methods would explode on this rollout", f"{listed}.")]
+
+
+def summarize_run(run: Run) -> list[str]:
+    """Say in plain words how conflicts, interventions and the return went over a run."""
+    last = max(1, len(run) // 10)
+    lines = [f"The run {run.title} has {len(run):,} iterations, {number(run.x[-1])} {run.x_label}."]
+    for name, words in (
+        ("shaping/conflict_rate", "The raw bonus fought the task at"),
+        ("shaping/intervention_rate", "The method changed the bonus at"),
+    ):
+        if run.has(name):
+            first, end = _mean(run[name][:last]), _mean(run[name][-last:])
+            lines.append(
+                f"{words} {share(first)} of steps in the beginning, {share(end)} at the end."
+            )
+    if run.has("charts/episodic_return_recent"):
+        returns = run["charts/episodic_return_recent"]
+        end = returns[np.isfinite(returns)][-1]
+        lines.append(f"The extrinsic return of recent episodes is {number(float(end))} at the end.")
+    return lines
+
+
+def diagnose_run(run: Run) -> list[Finding]:
+    """Return what is wrong, or worth knowing, about a run; warnings first."""
+    found: list[Finding] = []
+    last = max(1, len(run) // 10)
+    sizes = [np.nanmax(np.abs(run[name])) for name in _SHAPED if run.has(name)]
+    if sizes and max(sizes) > LARGE_REWARD:
+        found.append(
+            Finding(
+                "warning",
+                "F′ explodes",
+                f"|F′| reaches {number(float(max(sizes)))}. Beyond {number(LARGE_REWARD)} a "
+                "float32 learner no longer sees an extrinsic reward of order 1 beside it: debts "
+                "grow like γ^−length. Use shorter episodes, a larger γ, or GRM with a small delay.",
+            )
+        )
+    name = "losses/explained_variance_ext"
+    if run.has(name) and _mean(run[name][-last:]) < NO_EXPLAINED_VARIANCE:
+        found.append(
+            Finding(
+                "warning",
+                "The critic explains nothing",
+                f"In the last tenth of the run V_E has an explained variance of "
+                f"{number(_mean(run[name][-last:]))}. What it calls a good or a bad action is then "
+                "noise, and the guarantee of ADOPS is for an exact critic.",
+            )
+        )
+    elif not run.has(name):
+        found.append(
+            Finding(
+                "note",
+                "Nothing to learn from yet",
+                "The extrinsic returns never varied, so V_E had nothing to explain.",
+            )
+        )
+    found += _run_ratchet(run, last)
+    return sorted(found, key=lambda finding: finding.kind != "warning")
+
+
+def _run_ratchet(run: Run, last: int) -> list[Finding]:
+    names = ("shaping/raw_mean", "shaping/shaped_mean")
+    method = str(run.setting("shaping") or run.setting("method") or "").lower()
+    if not _clamps(method) or not all(run.has(name) for name in names):
+        return []
+    raw, shaped = (run[name] for name in names)
+    raw_first, raw_end = _mean(raw[:last]), _mean(raw[-last:])
+    shaped_first, shaped_end = _mean(shaped[:last]), _mean(shaped[-last:])
+    faded = raw_end < 0.5 * raw_first
+    kept_up = shaped_end > 0.8 * shaped_first and shaped_end > 2.0 * max(raw_end, 0.0)
+    if not (faded and kept_up):
+        return []
+    return [
+        Finding(
+            "warning",
+            "V_I is ratcheting",
+            f"The raw bonus faded from {number(raw_first)} to {number(raw_end)} per step, but F′ "
+            f"went from {number(shaped_first)} to {number(shaped_end)}: corrections keep up a "
+            "value that the bonus no longer supports, and V_I does not forget it.",
+        )
+    ]
+
+
+def _mean(values: FloatArray) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Write a number for a caption, with so many digits that count."""
+    if value == 0.0 or not np.isfinite(value):
+        return "0" if value == 0.0 else str(value)
+    if 1e-3 <= abs(value) < 1e5:
+        plain = f"{value:.{digits}g}" if abs(value) < 1e3 else f"{value:,.0f}"
+        return plain.replace("-", "−")
+    mantissa, exponent = f"{value:.1e}".split("e")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{mantissa}·10{raised}".replace("-", "−")
+
+
+def share(part: float) -> str:
+    """Write a share for a caption, never rounding something to nothing or to all."""
+    if 0.0 < part < 0.001:
+        return "under 0.1 %"
+    if 0.999 < part < 1.0:
+        return "over 99.9 %"
+    return f"{100.0 * part:.3g} %"

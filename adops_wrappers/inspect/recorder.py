@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import os
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from adops_wrappers import _checks
-from adops_wrappers.arrays import BoolArray, FloatArray, to_numpy
-from adops_wrappers.core import ShapingCore
-from adops_wrappers.inspect.frames import Frame, as_image, downscale
-from adops_wrappers.inspect.methods import CLAMP, identify
-from adops_wrappers.inspect.recording import VALUES, Recording
+from adops_wrappers.arrays import BoolArray, to_numpy
+from adops_wrappers.core import IntBootstrap, ShapingCore
+from adops_wrappers.estimates import Potential
+from adops_wrappers.inspect.recording import CLAMP, VALUES, Frame, Recording
 from adops_wrappers.inspect.storage import RecordingWriter
 from adops_wrappers.shaping.adops import ADOPS
-from adops_wrappers.shaping.base import Transition
-from adops_wrappers.shaping.grm import RewardMatching
+from adops_wrappers.shaping.base import Shaper, Transition, constructor_settings
+from adops_wrappers.shaping.methods import method_of
+from adops_wrappers.stack import find_layer
+from adops_wrappers.wrappers.spec import from_spec
+from adops_wrappers.wrappers.twins import AnyCritic, AnyEnv, ShapingTwin, Twin
 
 Frames = Literal["render", "observation"] | Callable[[Any, Any], Any]
-_DEFAULTS = {
-    "gamma_ext": 0.999,
-    "gamma_int": 0.99,
-    "ext_coef": 1.0,
-    "int_coef": 1.0,
-    "epsilon": 1e-7,
-    "tie_tolerance": 0.0,
-}
+ARRAY_SPACES = (
+    gym.spaces.Box,
+    gym.spaces.Discrete,
+    gym.spaces.MultiDiscrete,
+    gym.spaces.MultiBinary,
+)
+"""The action spaces whose actions are recorded."""
 
 
 class RecorderCore:
-    """Listens to a shaping core and writes each of its transitions.
+    """Observes a shaping core and writes each of its transitions.
 
     Args:
         core: The outermost shaping wrapper's.
@@ -42,9 +45,11 @@ class RecorderCore:
         frames: Where pictures come from, or None for none.
         frame_size: The most pixels of a picture's longer side.
         frame_rows: How many environments are pictured, or None for all.
-        settings: γ_E, γ_I, c_E and c_I that δ and the totals are computed with; None takes the
+        **settings: γ_E, γ_I, c_E and c_I that δ and the totals are computed with; None takes the
             method's own.
     """
+
+    needs_observations = False
 
     def __init__(
         self,
@@ -55,7 +60,7 @@ class RecorderCore:
         frames: Frames | None,
         frame_size: int,
         frame_rows: int | None,
-        settings: dict[str, float | None],
+        **settings: float | None,
     ) -> None:
         if frames is not None and frames not in ("render", "observation") and not callable(frames):
             raise ValueError(
@@ -73,73 +78,70 @@ class RecorderCore:
         if frame_rows is not None:
             rows = min(rows, _checks.whole("frame_rows", frame_rows, least=1))
         self.frame_rows = rows
-        self.settings = _discounts(core, settings)
+        self.settings = _discounts(core.shaper, settings)
         self.writer = RecordingWriter(path)
         self._begins = np.zeros(core.layout.num_envs, dtype=np.bool_)
-        self._heard: Transition | None = None
-        self._first: dict[str, Any] | None = None
+        self._seen: Transition | None = None
         self._zeta = 1.0
         self._picture: Frame | None = None
-        core.listener = self
+        self._columns: list[str] = []
+        """Optional fields of the `Transition` that this recording has."""
         self._meta: dict[str, Any] = {}
+        core.observers.append(self)
         self._on_exit = weakref.finalize(self, _finish, self.writer, self._meta)
 
     @property
     def active(self) -> bool:
         """Whether steps are still recorded."""
-        return self._on_exit.alive
+        return self._on_exit.alive and self.writer.open
 
     def reset(self, mask: BoolArray | None) -> None:
         """Note the rows in which an episode begins."""
         self._begins |= True if mask is None else mask
 
-    def record(self, transition: Transition) -> None:
-        """Hear one transition; it is written once the step's info is known."""
-        self._heard = transition
+    def observe(self, transition: Transition) -> None:
+        """See one transition; it is written once the whole stack has made the step."""
+        self._seen = transition
 
     def before_step(self) -> None:
         """Look at the state in which the action is taken."""
         if not self.active:
             return
-        self._heard = None
+        self._seen = None
         self._zeta = self.core.shaper.zeta
-        if self._first is None:
-            self._first = self.core.shaper.state_dict()
+        if not self._meta:
             self._meta.update(self._describe())
+            # Another recorder may bring a critic later: this file's columns stay what they are.
+            self._columns = [*VALUES] if self.core.consults_critic else []
+            self._columns += ["potential", "next_potential"] if self.core.potential else []
         if self.frames is not None:
             self._picture = self._look()
 
-    def after_step(self, raw: FloatArray, ended: BoolArray) -> None:
-        """Write the step that the core has just told of, if it made one."""
-        heard = self._heard
-        if not self.active or heard is None:
+    def after_step(self, ended: BoolArray) -> None:
+        """Write the transition that was seen, if there was one."""
+        seen = self._seen
+        if seen is None or not self.active:
             return
-        hidden = ended & heard.valid & ~(heard.terminated | heard.truncated)
+        hidden = ended & seen.valid & ~(seen.terminated | seen.truncated)
         self._meta["hidden_ends"] += int(np.count_nonzero(hidden))
         row: dict[str, Any] = {
-            "reward": np.where(heard.valid, heard.reward, 0.0),
-            "intrinsic": np.where(heard.valid, raw, 0.0),
-            "shaped": heard.shaped,
-            "terminated": heard.terminated,
-            "truncated": heard.truncated,
-            "valid": heard.valid,
+            "reward": np.where(seen.valid, seen.reward, 0.0),
+            "intrinsic": seen.raw_intrinsic,
+            "shaped": seen.shaped,
+            "terminated": seen.terminated,
+            "truncated": seen.truncated,
+            "valid": seen.valid,
             "begins": self._begins,
             "zeta": np.float64(self._zeta),
+            **{name: getattr(seen, name) for name in self._columns},
         }
-        if self.core.consults_critic:
-            row.update({name: getattr(heard, name) for name in VALUES})
-        for name in ("advantage_ext", "potential", "next_potential"):
-            if getattr(heard, name) is not None:
-                row[name] = getattr(heard, name)
-        if isinstance(
-            self.core.layout.action_space,
-            gym.spaces.Box
-            | gym.spaces.Discrete
-            | gym.spaces.MultiDiscrete
-            | gym.spaces.MultiBinary,
-        ):
-            shape = (self.core.layout.num_envs, *(self.core.layout.action_space.shape or ()))
-            row["action"] = to_numpy(heard.action).reshape(shape)
+        if seen.advantage_ext is not None and "value_ext" in self._columns:
+            row["advantage_ext"] = seen.advantage_ext
+        layout = self.core.layout
+        if isinstance(layout.action_space, ARRAY_SPACES):
+            shape = (layout.num_envs, *(layout.action_space.shape or ()))
+            actions = to_numpy(seen.action).reshape(shape)
+            row["action"] = actions.astype(layout.action_space.dtype)
         if self._picture is not None:
             row["frames"] = self._picture
         self.writer.append(row)
@@ -147,14 +149,19 @@ class RecorderCore:
 
     def finish(self) -> Recording:
         """Close the file, stop recording and return what was recorded."""
-        self._on_exit()
-        self.core.listener = None
+        self.close()
+        if not self.writer.finished:
+            raise ValueError(
+                f"There is no recording to return: nothing was written to {self.writer.path}, "
+                "because no step was recorded, or because recording was given up after an error."
+            )
         return Recording.load(self.writer.path)
 
     def close(self) -> None:
         """Close the file, if it is not closed yet."""
+        if self in self.core.observers:
+            self.core.observers.remove(self)
         self._on_exit()
-        self.core.listener = None
 
     def _look(self) -> Frame:
         batched = self.core.layout.batched
@@ -173,7 +180,7 @@ class RecorderCore:
 
     def _describe(self) -> dict[str, Any]:
         core = self.core
-        name, settings = identify(core.shaper, core.intrinsic_scale)
+        name, settings = _identify(core.shaper)
         # A vector env of copies is named after the first of them.
         named = (getattr(self.env.unwrapped, "envs", None) or [self.env])[0].unwrapped
         spec = getattr(self.env.unwrapped, "spec", None) or getattr(named, "spec", None)
@@ -185,7 +192,7 @@ class RecorderCore:
             "method": name,
             "description": core.shaper.describe(),
             "method_settings": settings,
-            "initial_state": _plain(self._first),
+            "initial_state": _plain(core.shaper.state_dict()),
             "frozen": core.shaper.frozen,
             "settles_debt": core.shaper.settles_debt,
             "intrinsic_scale": core.intrinsic_scale,
@@ -197,6 +204,64 @@ class RecorderCore:
         }
 
 
+class RecorderTwin(Twin[AnyEnv]):
+    """What the recorder for one env and the one for a vector env share."""
+
+    def __init__(
+        self,
+        env: AnyEnv,
+        path: str | os.PathLike[str],
+        critic: AnyCritic | None = None,
+        *,
+        frames: Frames | None = None,
+        frame_size: int = 84,
+        frame_rows: int | None = None,
+        gamma_ext: float | None = None,
+        gamma_int: float | None = None,
+        ext_coef: float | None = None,
+        int_coef: float | None = None,
+        int_bootstrap: IntBootstrap | None = None,
+        potential: Potential | None = None,
+    ) -> None:
+        shaping: Any = find_layer(env, ShapingTwin)
+        if shaping is None:
+            env = shaping = self._probe(env)
+        self._wrap(env)
+        shaping.core.consult(
+            from_spec(critic), int_bootstrap=int_bootstrap, potential=from_spec(potential)
+        )
+        self.recorder = RecorderCore(
+            shaping.core,
+            env,
+            str(from_spec(path)),
+            frames=from_spec(frames),
+            frame_size=frame_size,
+            frame_rows=frame_rows,
+            gamma_ext=gamma_ext,
+            gamma_int=gamma_int,
+            ext_coef=ext_coef,
+            int_coef=int_coef,
+        )
+
+    @abstractmethod
+    def _probe(self, env: AnyEnv) -> Any:
+        """Wrap a stack without a shaping wrapper with one that changes nothing."""
+
+    @property
+    def core(self) -> ShapingCore:
+        """The recorded shaping wrapper's core."""
+        return self.recorder.core
+
+    @property
+    def shaper(self) -> Shaper:
+        """The recorded method's state."""
+        return self.core.shaper
+
+    def finish(self) -> Recording:
+        """Close the file, stop recording and return the recording; the env lives on."""
+        return self.recorder.finish()
+
+
 def _finish(writer: RecordingWriter, meta: dict[str, Any]) -> None:
     if writer.steps == 0:
         writer.abandon()
@@ -204,28 +269,37 @@ def _finish(writer: RecordingWriter, meta: dict[str, Any]) -> None:
         writer.finish(meta)
 
 
-def _discounts(core: ShapingCore, given: dict[str, float | None]) -> dict[str, float]:
-    """Return what δ and the totals are computed with: given, else the method's, else RND's."""
-    found = dict(_DEFAULTS)
-    shaper = core.shaper
-    if isinstance(shaper, ADOPS):
-        found.update({name: shaper.clamp[name] for name in CLAMP})
-    elif isinstance(shaper, RewardMatching):
-        found["gamma_int"] = shaper.gamma
-    checks = {
-        "gamma_ext": _checks.discount,
-        "gamma_int": _checks.discount,
-        "ext_coef": _checks.positive,
-        "int_coef": _checks.positive,
+def _identify(shaper: Shaper) -> tuple[str, dict[str, Any] | None]:
+    """Return a shaper's name and the settings that build it again; None for a user's functions."""
+    method = method_of(shaper)
+    if method is None:
+        return shaper.name, None
+    settings = _plain(shaper.settings)
+    written = all(isinstance(value, int | float | str | None) for value in settings.values())
+    return method.name, settings if written else None
+
+
+def _discounts(shaper: Shaper, given: dict[str, float | None]) -> dict[str, float]:
+    """Return what δ and the totals are computed with: given, else the method's, else ADOPS'."""
+    own = {
+        name: getattr(shaper, name)
+        for name in constructor_settings(type(shaper))
+        if hasattr(shaper, name)
     }
+    if shaper.discounts is not None:
+        own |= dict(zip(("gamma_ext", "gamma_int"), shaper.discounts, strict=True))
+    found = {name: own.get(name, constructor_settings(ADOPS)[name]) for name in CLAMP}
+    if "gamma" in own:
+        found["gamma_int"] = own["gamma"]
     for name, value in given.items():
         if value is None:
             continue
-        found[name] = checks[name](name, value)
-        if isinstance(shaper, ADOPS) and found[name] != shaper.clamp[name]:
+        check = _checks.discount if name.startswith("gamma") else _checks.positive
+        found[name] = check(name, value)
+        if name in own and found[name] != own[name]:
             raise ValueError(
-                f"{shaper.name} below runs with {name}={shaper.clamp[name]}, not {value}. Leave it "
-                "out here: the method's own is recorded."
+                f"{shaper.name} below runs with {name}={own[name]}, not {value}. Leave it out "
+                "here: the method's own is recorded."
             )
     return found
 
@@ -234,3 +308,34 @@ def _plain(state: Any) -> Any:
     if isinstance(state, dict):
         return {key: _plain(value) for key, value in state.items()}
     return state.tolist() if isinstance(state, np.ndarray | np.generic) else state
+
+
+def as_image(array: Any) -> npt.NDArray[Any]:
+    """Return an observation as (H, W) or (H, W, 3): the last picture of a stack of grey ones."""
+    image: npt.NDArray[Any] = np.asarray(array)
+    if image.ndim == 3 and image.shape[-1] == 3:
+        return image
+    if image.ndim == 3 and image.shape[-1] <= 4:
+        return np.asarray(image[..., -1])
+    if image.ndim == 3 and image.shape[0] <= 4:
+        return np.asarray(image[-1])
+    if image.ndim == 2:
+        return image
+    raise ValueError(
+        f"An array of shape {image.shape} is no picture: expected (H, W), (H, W, 3), or a stack of "
+        "at most 4 grey pictures. Give frames='render', or a function (env, obs) -> pictures."
+    )
+
+
+def downscale(image: npt.NDArray[Any], largest: int) -> Frame:
+    """Return an RGB copy whose longer side has at most `largest` pixels, by means over blocks."""
+    if image.ndim == 2:
+        image = np.repeat(image[..., None], 3, axis=-1)
+    factor = -(-max(image.shape[:2]) // largest)
+    if factor > 1:
+        padding = [(0, -side % factor) for side in image.shape[:2]]
+        image = np.pad(image, [*padding, (0, 0)], mode="edge")
+        height, width = image.shape[0] // factor, image.shape[1] // factor
+        blocks = image.reshape(height, factor, width, factor, 3)
+        image = np.rint(blocks.mean(axis=(1, 3), dtype=np.float32))
+    return np.array(image, dtype=np.uint8)

@@ -10,11 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from adops_wrappers.arrays import BoolArray, FloatArray
-from adops_wrappers.inspect.frames import Frame
 from adops_wrappers.inspect.storage import RecordingReader
 from adops_wrappers.shaping.adops import adops_correction
 from adops_wrappers.shaping.base import Transition
+from adops_wrappers.shaping.conflict import Advantages, advantages, contradicts
+from adops_wrappers.shaping.methods import METHODS
 
+Frame = npt.NDArray[np.uint8]
+
+CLAMP = ("gamma_ext", "gamma_int", "ext_coef", "int_coef", "epsilon", "tie_tolerance")
+"""Discounts, weights and margins of the two streams, which every recording has."""
+_META = (
+    *("steps", "env", "method", "description", "method_settings", "initial_state", "frozen"),
+    *("intrinsic_scale", *CLAMP, "frame_rows", "action_meanings", "hidden_ends"),
+)
+"""What is read from meta.json."""
 VALUES = ("value_ext", "value_int", "next_value_ext", "next_value_int")
 
 
@@ -45,6 +55,9 @@ class Recording:
     def __init__(self, reader: RecordingReader) -> None:
         self._reader = reader
         self.meta: dict[str, Any] = reader.meta
+        missing = [name for name in _META if name not in self.meta]
+        if missing:
+            raise reader.damaged(f"its meta.json lacks {missing[0]!r}")
         if reader.meta["steps"] == 0:
             raise ValueError(f"{reader.path} holds no steps: nothing was recorded.")
         self.reward: FloatArray = reader.read("reward")
@@ -144,7 +157,8 @@ class Recording:
     @property
     def base_scale(self) -> float:
         """The part of `intrinsic_scale` that the user chose: the method's name may halve it."""
-        return self.scale / (0.5 if self.method == "adopes-half" else 1.0)
+        method = METHODS.get(self.method)
+        return self.scale if method is None else self.scale / method.intrinsic_scale
 
     @property
     def ended(self) -> BoolArray:
@@ -159,40 +173,45 @@ class Recording:
     @cached_property
     def delta_ext(self) -> FloatArray:
         """δ_E = R + γ_E·V_E(s′)·[not terminated] − V_E(s)."""
-        after = np.where(self.terminated, 0.0, self.next_value_ext)
-        return self.reward + float(self.meta["gamma_ext"]) * after - self.value_ext
+        return self._advantages(self.transitions()._replace(advantage_ext=None)).ext
 
     @cached_property
     def advantage_ext(self) -> FloatArray:
         """A_E: Q_E(s, a) − V_E(s) where the critic gave Q values, else δ_E."""
-        if "advantage_ext" in self._reader.columns:
-            return self._reader.read("advantage_ext")
-        return self.delta_ext
+        return self._advantages(self.transitions()).ext
 
     @cached_property
     def delta_int(self) -> FloatArray:
         """δ_I of the raw bonus: intrinsic_scale·F + γ_I·V_I(s′) − V_I(s)."""
-        return self._delta_int(self.scale * self.intrinsic)
-
-    def _delta_int(self, bonus: FloatArray) -> FloatArray:
-        return bonus + float(self.meta["gamma_int"]) * self.next_value_int - self.value_int
+        after = float(self.meta["gamma_int"]) * self.next_value_int
+        return self.scale * self.intrinsic + after - self.value_int
 
     def total(self, bonus: FloatArray | None = None) -> FloatArray:
         """c_E·A_E + c_I·δ_I with `bonus` in place of F; F′ by default."""
-        delta_int = self._delta_int(self.shaped if bonus is None else bonus)
-        ext_coef, int_coef = float(self.meta["ext_coef"]), float(self.meta["int_coef"])
-        return ext_coef * self.advantage_ext + int_coef * delta_int
+        bonus = self.shaped if bonus is None else bonus
+        return self._advantages(self.transitions()._replace(intrinsic=bonus)).total
 
-    @property
+    @cached_property
     def total_raw(self) -> FloatArray:
         """The total advantage that the raw bonus alone would give."""
         return self.total(self.scale * self.intrinsic)
 
+    def _advantages(self, transitions: Transition) -> Advantages:
+        if not self.has_critic:
+            self._value("value_ext")  # says how to record one
+        names = ("gamma_ext", "gamma_int", "ext_coef", "int_coef")
+        return advantages(transitions, **{name: float(self.meta[name]) for name in names})
+
+    def contradicts(self, total: FloatArray, *, rounding: float = 0.0) -> BoolArray:
+        """True where a total advantage has another sign than A_E, as the clamp sees signs."""
+        tolerance = float(self.meta["tie_tolerance"])
+        wrong = contradicts(self.advantage_ext, total, tolerance, rounding=rounding)
+        return wrong & self.valid
+
     @cached_property
     def f2(self) -> FloatArray:
         """F₂ of eq. f_2_weak: what ADOPS adds, whichever method was recorded."""
-        names = ("gamma_ext", "gamma_int", "ext_coef", "int_coef", "epsilon", "tie_tolerance")
-        clamp = {name: float(self.meta[name]) for name in names}
+        clamp = {name: float(self.meta[name]) for name in CLAMP}
         return np.where(self.valid, adops_correction(self.transitions(self.scale), **clamp), 0.0)
 
     @cached_property
@@ -218,10 +237,6 @@ class Recording:
     def transitions(self, intrinsic_scale: float = 1.0) -> Transition:
         """Return the rollout as shapers take it, with F multiplied by `intrinsic_scale`."""
         zeros = np.zeros(self.reward.shape)
-        optional: dict[str, Any] = {
-            name: self._reader.read(name) if name in self._reader.columns else None
-            for name in ("advantage_ext", "potential", "next_potential")
-        }
         return Transition(
             reward=self.reward,
             intrinsic=intrinsic_scale * self.intrinsic,
@@ -229,8 +244,15 @@ class Recording:
             terminated=self.terminated,
             truncated=self.truncated,
             valid=self.valid,
-            **optional,
+            **self._optional,
         )
+
+    @cached_property
+    def _optional(self) -> dict[str, Any]:
+        return {
+            name: self._reader.read(name) if name in self._reader.columns else None
+            for name in ("advantage_ext", "potential", "next_potential")
+        }
 
     @property
     def has_potential(self) -> bool:

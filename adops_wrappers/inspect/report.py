@@ -6,7 +6,6 @@ import base64
 import html
 import io
 import os
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from adops_wrappers import __version__
-from adops_wrappers.inspect import diagnosis, plots, run_diagnosis
+from adops_wrappers._files import write_atomically
+from adops_wrappers.inspect import diagnosis, plots
 from adops_wrappers.inspect.conflicts import conflict_mask, conflicts
+from adops_wrappers.inspect.diagnosis import number, share
 from adops_wrappers.inspect.plots.film import action_name
-from adops_wrappers.inspect.plots.style import number, require_matplotlib, share
+from adops_wrappers.inspect.plots.style import require_matplotlib
 from adops_wrappers.inspect.recording import Recording
-from adops_wrappers.inspect.reshape import reshape
+from adops_wrappers.inspect.reshape import can_reshape, reshape
 from adops_wrappers.inspect.runs import Run
+from adops_wrappers.shaping.methods import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_COMPARED = ("none", "adops", "pbim", "pbim-norm", "grm", "grm-norm")
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
@@ -49,6 +49,35 @@ footer { margin-top: 2.5rem; color: #555; font-size: .85rem; }
 @media print { body { max-width: none; margin: 0; } figure { break-inside: avoid; } }
 """
 
+_CAPTIONS = {
+    "Training curves": (
+        "How often the raw bonus turned the sign of the critic's extrinsic advantage, how "
+        "often the method changed it, and whether the critic had learned enough for "
+        "either to mean much. Thin lines are single iterations."
+    ),
+    "Reward streams": (
+        "Top: the task's reward. Middle: the raw bonus F and what the agent got, F′; what the "
+        "method took away or added is shaded. Bottom: the sign that the task gives to each "
+        "action, and the sign that the agent learns from; a cross marks a conflict."
+    ),
+    "Sign plane": (
+        "Each point is a step. In the hatched quadrants the agent is told the opposite of "
+        "what the task says; left with the raw bonus, right with the recorded F′."
+    ),
+    "All methods on this rollout": (
+        "The same steps and the same critic values under every method: what its wrapper would "
+        "have emitted."
+    ),
+    "Histogram of corrections": (
+        "How much the method changed the bonus, over the steps at which it did."
+    ),
+    "Film strip of the largest conflicts": (
+        "What the agent saw when the raw bonus fought the task most, in order of time: "
+        "the action that it took, what the task thinks of it, and the total advantage "
+        "before and after shaping."
+    ),
+}
+
 
 def write_report(
     target: str | os.PathLike[str],
@@ -68,7 +97,8 @@ def write_report(
         out: The page to write, replaced in one step.
         row: The environment whose episode is drawn.
         episode: Its episode; by default the one with the worst conflict.
-        methods: Methods to compare; by default those that make F into something else.
+        methods: Methods to compare; by default those without a schedule, whose F′ does not depend
+            on how long the training has gone on.
 
     Raises:
         FileNotFoundError: There is nothing to report on.
@@ -98,9 +128,7 @@ def write_report(
         "</body></html>\n"
     )
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.{uuid.uuid4().hex}.tmp")
-    temporary.write_text(page, encoding="utf-8")
-    os.replace(temporary, out)
+    write_atomically(out, page.encode())
     return out
 
 
@@ -108,15 +136,9 @@ def _run_section(run: Run) -> str:
     return "".join(
         [
             f"<h2>Training: {html.escape(run.title)}</h2>\n",
-            _paragraph(run_diagnosis.summarize_run(run)),
-            _findings(run_diagnosis.diagnose_run(run)),
-            _figure(
-                plots.plot_training(run),
-                "Training curves",
-                "How often the raw bonus turned the sign of the critic's extrinsic advantage, how "
-                "often the method changed it, and whether the critic had learned enough for "
-                "either to mean much. Thin lines are single iterations.",
-            ),
+            _paragraph(diagnosis.summarize_run(run)),
+            _findings(diagnosis.diagnose_run(run)),
+            _figure(plots.plot_training(run), "Training curves"),
         ]
     )
 
@@ -128,53 +150,32 @@ def _recording_section(
     if not 0 <= row < recording.num_envs:
         raise ValueError(f"There is no environment {row}: the recording has {recording.num_envs}.")
     if methods is None:
-        methods = [name for name in _COMPARED if name != "adops" or recording.has_critic]
+        methods = [
+            method.name
+            for method in METHODS.values()
+            if not method.schedule and can_reshape(recording, method) and not method.needs_potential
+        ]
     reshaped = reshape(recording, methods)
     parts = [
         f"<h2>Recording: {html.escape(path.name)}</h2>\n",
         _tiles(recording),
         _paragraph(diagnosis.summarize(recording)),
         _findings(diagnosis.diagnose(recording, reshaped)),
-        _figure(
-            plots.plot_streams(recording, row=row, episode=episode),
-            "Reward streams",
-            "Top: the task's reward. Middle: the raw bonus F and what the agent got, F′; what the "
-            "method took away or added is shaded. Bottom: the sign that the task gives to each "
-            "action, and the sign that the agent learns from; a cross marks a conflict.",
-        ),
+        _figure(plots.plot_streams(recording, row=row, episode=episode), "Reward streams"),
     ]
     if recording.has_critic:
-        parts.append(
-            _figure(
-                plots.plot_sign_plane(recording),
-                "Sign plane",
-                "Each point is a step. In the hatched quadrants the agent is told the opposite of "
-                "what the task says; left with the raw bonus, right with the recorded F′.",
-            )
-        )
+        parts.append(_figure(plots.plot_sign_plane(recording), "Sign plane"))
     parts += [
         _figure(
             plots.plot_methods(recording, reshaped, row=row, episode=episode),
             "All methods on this rollout",
-            "The same steps and the same critic values under every method: what its wrapper would "
-            "have emitted.",
         ),
-        _figure(
-            plots.plot_corrections(recording),
-            "Histogram of corrections",
-            "How much the method changed the bonus, over the steps at which it did.",
-        ),
+        _figure(plots.plot_corrections(recording), "Histogram of corrections"),
     ]
     if recording.has_critic:
         if recording.has_frames:
             parts.append(
-                _figure(
-                    plots.plot_film_strip(recording),
-                    "Film strip of the largest conflicts",
-                    "What the agent saw when the raw bonus fought the task most, in order of time: "
-                    "the action that it took, what the task thinks of it, and the total advantage "
-                    "before and after shaping.",
-                )
+                _figure(plots.plot_film_strip(recording), "Film strip of the largest conflicts")
             )
         parts.append(_conflict_table(recording))
     return "".join(parts)
@@ -212,13 +213,14 @@ def _findings(findings: Sequence[diagnosis.Finding]) -> str:
     )
 
 
-def _figure(figure: Figure, title: str, caption: str) -> str:
+def _figure(figure: Figure, title: str) -> str:
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=150)
     encoded = base64.b64encode(data.getvalue()).decode("ascii")
+    caption = html.escape(_CAPTIONS[title])
     return (
         f'<figure><img alt="{html.escape(title)}" src="data:image/png;base64,{encoded}">'
-        f"<figcaption><strong>{html.escape(title)}.</strong> {html.escape(caption)}</figcaption>"
+        f"<figcaption><strong>{html.escape(title)}.</strong> {caption}</figcaption>"
         "</figure>\n"
     )
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import FloatArray
-from adops_wrappers.inspect.methods import CLAMP, METHODS, STREAMS, find_method
-from adops_wrappers.inspect.recording import Recording
-from adops_wrappers.shaping import ADOPES, PIES, Shaper
-from adops_wrappers.shaping.base import Transition
+from adops_wrappers.inspect.recording import CLAMP, Recording
+from adops_wrappers.shaping.base import Shaper, Transition
+from adops_wrappers.shaping.methods import METHODS, Method, find_method
+from adops_wrappers.shaping.schedule import Scheduled
 
 Methods = Iterable[str] | Mapping[str, tuple[str, Mapping[str, Any]]]
 
@@ -59,7 +59,7 @@ def reshape(
     """
     updates = _checks.whole("updates", updates, least=0)
     if methods is None:
-        methods = [name for name in METHODS if _allowed(recording, name)]
+        methods = [method.name for method in METHODS.values() if can_reshape(recording, method)]
     if isinstance(methods, str):
         raise TypeError(
             f"methods must be a list of names or a mapping; did you mean [{methods!r}]?"
@@ -71,8 +71,8 @@ def reshape(
     }
 
 
-def _allowed(recording: Recording, name: str) -> bool:
-    method = METHODS[name]
+def can_reshape(recording: Recording, method: Method) -> bool:
+    """Whether the recording holds the critic values or the potential that a method needs."""
     return (recording.has_critic or not method.needs_critic) and (
         recording.has_potential or not method.needs_potential
     )
@@ -91,32 +91,23 @@ def _run(recording: Recording, name: str, settings: dict[str, Any], updates: int
             "ShapingRecorder(env, path, potential=function)."
         )
     recorded = recording.meta["method_settings"]
-    again = name == recording.method and recorded is not None and not settings
-    given = {**method.preset, **_own(recording, name), **settings}
-    given.pop("intrinsic_scale", None)
-    scale = float(method.preset.get("intrinsic_scale", 1.0))
-    scale *= float(settings.get("intrinsic_scale", recording.base_scale))
-    if again:
-        given.update(recorded)
-    shaper = method.make(recording.num_envs, **given)
-    if again:
+    if method.name == recording.method and recorded is not None and not settings:
+        shaper = method.shaper(recording.num_envs, **{**method.presets, **recorded})
         shaper.load_state_dict(recording.meta["initial_state"])
         shaper.frozen = bool(recording.meta["frozen"])
-    elif isinstance(shaper, ADOPES | PIES):
-        shaper.counter.ticks = updates * shaper.counter.update_every
+        return run_shaper(shaper, recording, recording.scale)
+    scale = method.intrinsic_scale * float(settings.pop("intrinsic_scale", recording.base_scale))
+    shaper = method.make(recording.num_envs, **{**_own(recording, method), **settings})
+    if isinstance(shaper, Scheduled):
+        shaper.start_from(updates)
     return run_shaper(shaper, recording, scale)
 
 
-def _own(recording: Recording, name: str) -> dict[str, Any]:
+def _own(recording: Recording, method: Method) -> dict[str, Any]:
     """Return the recording's discounts and coefficients by the names that the method knows."""
-    if name.startswith("adop"):
-        clamp = {key: recording.meta[key] for key in CLAMP}
-        return {**clamp, "allow_gamma_int_above_ext": True}
-    if name == "guarded":
-        return {key: recording.meta[key] for key in STREAMS}
-    if name.startswith(("pbim", "grm", "pbrs")):
-        return {"gamma": recording.meta["gamma_int"]}
-    return {}
+    known = {name: recording.meta[name] for name in CLAMP}
+    known |= {"gamma": recording.meta["gamma_int"], "allow_gamma_int_above_ext": True}
+    return {name: value for name, value in known.items() if name in method.settings}
 
 
 def run_shaper(shaper: Shaper, recording: Recording, intrinsic_scale: float = 1.0) -> FloatArray:

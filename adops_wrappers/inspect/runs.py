@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from adops_wrappers._files import read_json
 from adops_wrappers.arrays import FloatArray
 
 
 class Run:
     """The columns of `metrics.csv` in a run directory, one value per iteration.
 
-    Empty cells are NaN. `config.json` beside it names the method and the env.
+    Empty cells are NaN. `config.json` beside it, if there is one, names the method and the env.
 
     Args:
         path: The run directory.
@@ -30,15 +29,15 @@ class Run:
                 f"{self.path} has no metrics.csv. Give a run directory that the training script "
                 "has left, or a recording of ShapingRecorder."
             )
-        with file.open(newline="") as lines:
-            header, *rows = list(csv.reader(lines)) or [[]]
-        # A run that is still going may be in the middle of a line.
-        rows = [row for row in rows if len(row) == len(header)]
-        if not rows:
+        from adops_wrappers.training.log import read_metrics
+
+        cells = read_metrics(self.path)
+        if not any(cells.values()):
             raise ValueError(f"{file} holds no complete iteration yet.")
-        table = [[float(cell) if cell else np.nan for cell in row] for row in rows]
-        columns = np.array(table, dtype=np.float64).T
-        self._columns: dict[str, FloatArray] = dict(zip(header, columns, strict=True))
+        self._columns = {
+            name: np.array([float(cell) if cell else np.nan for cell in column])
+            for name, column in cells.items()
+        }
         self.config = _read_config(self.path / "config.json")
 
     def __getitem__(self, name: str) -> FloatArray:
@@ -54,10 +53,7 @@ class Run:
     @property
     def x(self) -> FloatArray:
         """The environment steps, or else the iterations."""
-        for name in ("global_step", "iteration"):
-            if self.has(name):
-                return self._columns[name]
-        return np.arange(len(self), dtype=np.float64)
+        return self._columns["global_step" if self.has("global_step") else "iteration"]
 
     @property
     def x_label(self) -> str:
@@ -80,7 +76,8 @@ class Run:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError):
+        return read_json(path)
+    except FileNotFoundError:
         return {}
-    return config if isinstance(config, dict) else {}
+    except ValueError as error:
+        raise ValueError(f"{error}. Restore it, or delete it to do without its labels.") from None

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from adops_wrappers.core import IntBootstrap, Potential, ShapingCore
-from adops_wrappers.critic import CriticHandle
-from adops_wrappers.inspect.recorder import Frames, RecorderCore
-from adops_wrappers.inspect.recording import Recording
-from adops_wrappers.shaping.base import Shaper
+from adops_wrappers.inspect.recorder import RecorderTwin
 from adops_wrappers.shaping.none import NoShaping
-from adops_wrappers.wrappers.base import AnyWrapper, ShapingWrapper
-from adops_wrappers.wrappers.spec import RecordsSettings, from_spec
+from adops_wrappers.wrappers.base import ShapingWrapper, SingleEnvWrapper
+
+Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
-class ShapingRecorder(RecordsSettings, AnyWrapper):
+class ShapingRecorder(RecorderTwin[gym.Env[Any, Any]], SingleEnvWrapper):
     """Writes R, F, F′, V_E, V_I, ends, actions and pictures of every step into one file.
 
     It goes on top of the stack and changes nothing that the agent sees. What it writes is the
@@ -62,67 +57,15 @@ class ShapingRecorder(RecordsSettings, AnyWrapper):
         >>> folder.cleanup()
     """
 
-    def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        path: str | os.PathLike[str],
-        critic: CriticHandle | Callable[[Any], Any] | None = None,
-        *,
-        frames: Frames | None = None,
-        frame_size: int = 84,
-        frame_rows: int | None = None,
-        gamma_ext: float | None = None,
-        gamma_int: float | None = None,
-        ext_coef: float | None = None,
-        int_coef: float | None = None,
-        int_bootstrap: IntBootstrap | None = None,
-        potential: Potential | None = None,
-    ) -> None:
-        self.shaping = _outermost(env)
-        if self.shaping is None:
-            env = self.shaping = _Probe(env)
-        gym.Wrapper.__init__(self, env)
-        self.core.consult(
-            from_spec(critic), int_bootstrap=int_bootstrap, potential=from_spec(potential)
-        )
-        self.recorder = RecorderCore(
-            self.core,
-            env,
-            str(from_spec(path)),
-            frames=from_spec(frames),
-            frame_size=frame_size,
-            frame_rows=frame_rows,
-            settings={
-                "gamma_ext": gamma_ext,
-                "gamma_int": gamma_int,
-                "ext_coef": ext_coef,
-                "int_coef": int_coef,
-            },
-        )
+    def _probe(self, env: gym.Env[Any, Any]) -> _Probe:
+        return _Probe(env)
 
-    @property
-    def core(self) -> ShapingCore:
-        """The recorded shaping wrapper's core."""
-        assert self.shaping is not None
-        return self.shaping.core
-
-    @property
-    def shaper(self) -> Shaper:
-        """The recorded method's state."""
-        return self.core.shaper
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Step:
         """Step the env and record what happened."""
         self.recorder.before_step()
         obs, reward, terminated, truncated, info = self.env.step(action)
-        seen = self.shaping.info if isinstance(self.shaping, _Probe) else info
-        raw = np.array([seen.get("raw_intrinsic_reward", 0.0)], dtype=np.float64)
-        self.recorder.after_step(raw, np.array([terminated or truncated]))
+        self.recorder.after_step(np.array([terminated or truncated]))
         return obs, reward, terminated, truncated, info
-
-    def finish(self) -> Recording:
-        """Close the file, stop recording and return the recording; the env lives on."""
-        return self.recorder.finish()
 
     def close(self) -> None:
         """Close the file and the env."""
@@ -131,24 +74,25 @@ class ShapingRecorder(RecordsSettings, AnyWrapper):
 
 
 class _Probe(ShapingWrapper):
-    """A method that changes nothing, for a stack that has none."""
-
-    info: dict[str, Any]
+    """A method that changes nothing, for a stack that has none: not even `info`."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env, NoShaping, needs_intrinsic=False)
-        self.info = {}
+        self.below = _Below(env)
+        super().__init__(self.below, NoShaping, needs_intrinsic=False)
 
-    def _shape(
-        self, action: Any, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any
-    ) -> tuple[float, dict[str, Any]]:
-        _, self.info = super()._shape(action, obs, reward, terminated, truncated, info)
-        return reward, info
+    def step(self, action: Any) -> Step:
+        super().step(action)
+        return self.below.answer
 
 
-def _outermost(env: Any) -> ShapingWrapper | None:
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, ShapingWrapper):
-            return env
-        env = env.env
-    return None
+class _Below(SingleEnvWrapper):
+    """Keeps what the env has returned."""
+
+    answer: Step
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        self._wrap(env)
+
+    def step(self, action: Any) -> Step:
+        self.answer = self.env.step(action)
+        return self.answer

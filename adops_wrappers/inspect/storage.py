@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import uuid
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from adops_wrappers._files import sync_folder
 
 Array = npt.NDArray[Any]
 
@@ -24,7 +28,8 @@ class RecordingWriter:
     """Appends rows to columns; a full chunk goes to disk, so memory does not grow.
 
     All is written into a temporary file beside `path`, which takes the name `path` in one
-    step when the recording is finished: a file of that name is always complete.
+    step when the recording is finished: a file of that name is always complete. An error of the
+    disk ends the recording and removes the temporary file.
 
     Args:
         path: The file to write; its directory is made.
@@ -35,67 +40,122 @@ class RecordingWriter:
         self.path = Path(path)
         self.chunk_steps = chunk_steps
         self.steps = 0
+        self.finished = False
+        """Whether the file of that name is this recording."""
         self._columns: dict[str, _Column] = {}
-        # A forked copy of this object must not write into its parent's file.
-        self._owner = os.getpid()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._temporary = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}.tmp")
-        self._zip = zipfile.ZipFile(self._temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+        self._file = self._temporary.open("xb")
+        self._zip = _OwnZip(self._file, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
 
-    def append(self, row: dict[str, Array]) -> None:
+    @property
+    def open(self) -> bool:
+        """Whether rows can be added: not finished or given up, and not the copy of a fork."""
+        return self._zip.owned and not self._file.closed
+
+    def append(self, row: dict[str, Any]) -> None:
         """Add one step; every step must bring the same columns."""
+        values = {name: np.asarray(value) for name, value in row.items()}
         if not self._columns:
             self._columns = {
-                name: _Column(name, np.asarray(value), self.chunk_steps)
-                for name, value in row.items()
+                name: _Column(name, value, self.chunk_steps) for name, value in values.items()
             }
-        if row.keys() != self._columns.keys():
-            changed = sorted(row.keys() ^ self._columns.keys())
+        if values.keys() != self._columns.keys():
+            changed = sorted(values.keys() ^ self._columns.keys())
             raise ValueError(
                 f"The columns of a recording cannot change on the way: {', '.join(changed)} came "
                 "or went. A critic must give q_ext always or never."
             )
-        for name, value in row.items():
-            self._columns[name].append(np.asarray(value), self._zip)
+        for name, value in values.items():
+            self._columns[name].put(self.steps, value)
+        # From here on the step counts; an interruption before leaves the columns as long as ever.
         self.steps += 1
+        full = [column for column in self._columns.values() if self.steps % column.rows == 0]
+        if full:
+            with self._giving_up_on_errors():
+                for column in full:
+                    column.write(self.steps, self._zip)
+                self._file.flush()
 
     def finish(self, meta: dict[str, Any]) -> None:
         """Write what is left and `meta`, and give the file its name."""
-        if os.getpid() != self._owner:
+        if not self.open:
             return
-        for column in self._columns.values():
-            column.flush(self._zip)
-        self._zip.writestr(_META, json.dumps({"format": FORMAT, "steps": self.steps, **meta}))
-        self._zip.close()
-        with self._temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(self._temporary, self.path)
+        with self._giving_up_on_errors():
+            for column in self._columns.values():
+                column.write(self.steps, self._zip)
+            about = {"format": FORMAT, "steps": self.steps, "columns": [*self._columns], **meta}
+            self._zip.writestr(_META, json.dumps(about))
+            self._zip.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.replace(self._temporary, self.path)
+        self.finished = True
+        sync_folder(self.path.parent)
 
     def abandon(self) -> None:
         """Remove the temporary file."""
-        self._zip.close()
-        self._temporary.unlink(missing_ok=True)
+        if self._zip.owned:
+            # On a full disk closing fails too, and what it would write is not wanted.
+            for close in (self._zip.close, self._file.close, self._temporary.unlink):
+                with contextlib.suppress(Exception):
+                    close()
+
+    @contextlib.contextmanager
+    def _giving_up_on_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.abandon()
+            raise OSError(
+                error.errno,
+                f"{error.strerror or error}. The recording of {self.steps} step(s) is given up, "
+                "nothing is written",
+                str(self.path),
+            ) from error
+        except BaseException:
+            self.abandon()
+            raise
+
+
+class _OwnZip(zipfile.ZipFile):
+    """A zip that the copy in a forked process leaves alone, also when it is collected there."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._owner = os.getpid()
+        super().__init__(*args, **kwargs)
+
+    @property
+    def owned(self) -> bool:
+        """Whether this process has opened it."""
+        return os.getpid() == self._owner
+
+    def close(self) -> None:
+        """Write the directory of the zip."""
+        if self.owned:
+            super().close()
 
 
 class _Column:
+    """A buffer for one chunk."""
+
     def __init__(self, name: str, first: Array, chunk_steps: int) -> None:
-        rows = min(chunk_steps, max(1, _CHUNK_BYTES // max(1, first.nbytes)))
-        self.name, self.chunk, self.filled = name, 0, 0
-        self.buffer = np.empty((rows, *first.shape), dtype=first.dtype)
+        self.name = name
+        self.rows = min(chunk_steps, max(1, _CHUNK_BYTES // max(1, first.nbytes)))
+        self.buffer = np.empty((self.rows, *first.shape), dtype=first.dtype)
 
-    def append(self, value: Array, target: zipfile.ZipFile) -> None:
-        self.buffer[self.filled] = value
-        self.filled += 1
-        if self.filled == len(self.buffer):
-            self.flush(target)
+    def put(self, step: int, value: Array) -> None:
+        self.buffer[step % self.rows] = value
 
-    def flush(self, target: zipfile.ZipFile) -> None:
-        if self.filled == 0:
-            return
-        data = io.BytesIO()
-        np.save(data, self.buffer[: self.filled], allow_pickle=False)
-        target.writestr(f"{self.name}/{self.chunk:06d}.npy", data.getvalue())
-        self.chunk, self.filled = self.chunk + 1, 0
+    def write(self, steps: int, target: zipfile.ZipFile) -> None:
+        """Write the chunk that ends with the last of `steps`, unless it is on disk already."""
+        chunk = (steps - 1) // self.rows
+        name = f"{self.name}/{chunk:06d}.npy"
+        if steps and name not in target.NameToInfo:
+            data = io.BytesIO()
+            np.save(data, self.buffer[: steps - chunk * self.rows], allow_pickle=False)
+            target.writestr(name, data.getvalue())
 
 
 class RecordingReader:
@@ -103,23 +163,27 @@ class RecordingReader:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        try:
-            with zipfile.ZipFile(self.path) as file:
-                self.meta: dict[str, Any] = json.loads(file.read(_META))
-                names = file.namelist()
-        except FileNotFoundError:
-            raise FileNotFoundError(f"There is no recording {self.path}.") from None
-        except (zipfile.BadZipFile, KeyError, json.JSONDecodeError) as error:
-            raise ValueError(f"{self.path} is not a recording of ShapingRecorder.") from error
-        if self.meta.get("format") != FORMAT:
+        if not self.path.exists():
+            raise FileNotFoundError(f"There is no recording {self.path}.")
+        with (
+            _reading(f"{self.path} is not a recording of ShapingRecorder, or damaged"),
+            zipfile.ZipFile(self.path) as file,
+        ):
+            self.meta: dict[str, Any] = json.loads(file.read(_META))
+            names = file.namelist()
+        if not isinstance(self.meta, dict) or self.meta.get("format") != FORMAT:
+            found = self.meta.get("format") if isinstance(self.meta, dict) else None
             raise ValueError(
-                f"{self.path} has format {self.meta.get('format')!r}; this version reads format "
-                f"{FORMAT}."
+                f"{self.path} has format {found!r}; this version reads format {FORMAT}."
             )
         self._chunks: dict[str, list[str]] = {}
         for name in sorted(names):
             if name.endswith(".npy"):
                 self._chunks.setdefault(name.rpartition("/")[0], []).append(name)
+        # Versions before this one did not write the names.
+        lost = set(self.meta.get("columns", self._chunks)) ^ set(self._chunks)
+        if lost:
+            raise self.damaged(f"the column {min(lost)} came or went")
         self._cached: tuple[str, Array] | None = None
 
     @property
@@ -129,8 +193,12 @@ class RecordingReader:
 
     def read(self, column: str) -> Array:
         """Return a whole column, time first."""
-        with zipfile.ZipFile(self.path) as file:
-            return np.concatenate([_load(file, name) for name in self._chunks[column]])
+        if column not in self._chunks:
+            raise self.damaged(f"the column {column} is missing")
+        values = np.concatenate([self._load(name) for name in self._chunks[column]])
+        if len(values) != self.meta.get("steps"):
+            raise self.damaged(f"{column} has {len(values)} of {self.meta.get('steps')} steps")
+        return values
 
     def read_row(self, column: str, index: int) -> Array:
         """Return one row of a column, holding one chunk in memory."""
@@ -138,13 +206,30 @@ class RecordingReader:
         name = self._chunks[column][index // len(first)]
         return np.asarray(self._chunk(name)[index % len(first)])
 
+    def damaged(self, what: str) -> ValueError:
+        """Return the error that says what is wrong with the file."""
+        return ValueError(f"{self.path} is damaged: {what}. Record it again.")
+
     def _chunk(self, name: str) -> Array:
         if self._cached is None or self._cached[0] != name:
-            with zipfile.ZipFile(self.path) as file:
-                self._cached = (name, _load(file, name))
+            self._cached = (name, self._load(name))
         return self._cached[1]
 
+    def _load(self, name: str) -> Array:
+        with (
+            _reading(f"{self.path} is damaged, in {name}"),
+            zipfile.ZipFile(self.path) as file,
+        ):
+            loaded: Array = np.load(io.BytesIO(file.read(name)), allow_pickle=False)
+        return loaded
 
-def _load(file: zipfile.ZipFile, name: str) -> Array:
-    loaded: Array = np.load(io.BytesIO(file.read(name)), allow_pickle=False)
-    return loaded
+
+@contextlib.contextmanager
+def _reading(complaint: str) -> Iterator[None]:
+    """Say what is wrong with a file: a damaged zip raises anything from OSError to zlib.error."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise  # the file could not be opened
+        raise ValueError(f"{complaint}: {error}") from error

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 
-from adops_wrappers.arrays import BoolArray, FloatArray
-from adops_wrappers.core import IntBootstrap, Potential, ShapingCore
-from adops_wrappers.critic import CriticHandle
-from adops_wrappers.inspect.recorder import Frames, RecorderCore
-from adops_wrappers.inspect.recording import Recording
-from adops_wrappers.shaping.base import Shaper
+from adops_wrappers.inspect.recorder import RecorderTwin
 from adops_wrappers.shaping.none import NoShaping
-from adops_wrappers.vector.base import AnyVectorWrapper, ShapingWrapper
+from adops_wrappers.vector.base import AnyVectorWrapper, ShapingWrapper, VectorEnvWrapper
+
+Step = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 
-class ShapingRecorder(AnyVectorWrapper):
+class ShapingRecorder(RecorderTwin[VectorEnv], VectorEnvWrapper):
     """Writes R, F, F′, V_E, V_I, ends, actions and pictures of every row into one file.
 
-    Args: As for `adops_wrappers.inspect.single.ShapingRecorder`.
+    What the arguments mean stands at `adops_wrappers.inspect.single.ShapingRecorder`.
 
     Example:
         >>> import tempfile, gymnasium as gym, numpy as np
@@ -39,65 +34,15 @@ class ShapingRecorder(AnyVectorWrapper):
         >>> folder.cleanup()
     """
 
-    def __init__(
-        self,
-        env: VectorEnv,
-        path: str | os.PathLike[str],
-        critic: CriticHandle | Callable[[Any], Any] | None = None,
-        *,
-        frames: Frames | None = None,
-        frame_size: int = 84,
-        frame_rows: int | None = None,
-        gamma_ext: float | None = None,
-        gamma_int: float | None = None,
-        ext_coef: float | None = None,
-        int_coef: float | None = None,
-        int_bootstrap: IntBootstrap | None = None,
-        potential: Potential | None = None,
-    ) -> None:
-        self.shaping = _outermost(env)
-        if self.shaping is None:
-            env = self.shaping = _Probe(env)
-        super().__init__(env)
-        self.core.consult(critic, int_bootstrap=int_bootstrap, potential=potential)
-        self.recorder = RecorderCore(
-            self.core,
-            env,
-            path,
-            frames=frames,
-            frame_size=frame_size,
-            frame_rows=frame_rows,
-            settings={
-                "gamma_ext": gamma_ext,
-                "gamma_int": gamma_int,
-                "ext_coef": ext_coef,
-                "int_coef": int_coef,
-            },
-        )
+    def _probe(self, env: VectorEnv) -> _Probe:
+        return _Probe(env)
 
-    @property
-    def core(self) -> ShapingCore:
-        """The recorded shaping wrapper's core."""
-        assert self.shaping is not None
-        return self.shaping.core
-
-    @property
-    def shaper(self) -> Shaper:
-        """The recorded method's state."""
-        return self.core.shaper
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Any) -> Step:
         """Step the env and record what happened."""
         self.recorder.before_step()
         obs, reward, terminated, truncated, info = self.env.step(actions)
-        seen = self.shaping.info if isinstance(self.shaping, _Probe) else info
-        raw = np.asarray(seen["raw_intrinsic_reward"], dtype=np.float64)
-        self.recorder.after_step(raw, np.logical_or(terminated, truncated))
+        self.recorder.after_step(np.logical_or(terminated, truncated))
         return obs, reward, terminated, truncated, info
-
-    def finish(self) -> Recording:
-        """Close the file, stop recording and return the recording; the env lives on."""
-        return self.recorder.finish()
 
     def close(self, **kwargs: Any) -> None:
         """Close the file and the env."""
@@ -106,30 +51,22 @@ class ShapingRecorder(AnyVectorWrapper):
 
 
 class _Probe(ShapingWrapper):
-    """A method that changes nothing, for a stack that has none."""
-
-    info: dict[str, Any]
+    """A method that changes nothing, for a stack that has none: not even `info`."""
 
     def __init__(self, env: VectorEnv) -> None:
-        super().__init__(env, NoShaping, needs_intrinsic=False)
-        self.info = {}
+        self.below = _Below(env)
+        super().__init__(self.below, NoShaping, needs_intrinsic=False)
 
-    def _shape(
-        self,
-        actions: Any,
-        obs: Any,
-        reward: FloatArray,
-        terminated: BoolArray,
-        truncated: BoolArray,
-        info: dict[str, Any],
-    ) -> tuple[FloatArray, dict[str, Any]]:
-        _, self.info = super()._shape(actions, obs, reward, terminated, truncated, info)
-        return reward, info
+    def step(self, actions: Any) -> Step:
+        super().step(actions)
+        return self.below.answer
 
 
-def _outermost(env: Any) -> ShapingWrapper | None:
-    while isinstance(env, VectorWrapper):
-        if isinstance(env, ShapingWrapper):
-            return env
-        env = env.env
-    return None
+class _Below(AnyVectorWrapper):
+    """Keeps what the env has returned."""
+
+    answer: Step
+
+    def step(self, actions: Any) -> Step:
+        self.answer = self.env.step(actions)
+        return self.answer

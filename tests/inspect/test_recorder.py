@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import subprocess
@@ -20,11 +22,13 @@ from adops_wrappers import (
     ADOPSWrapper,
     CriticHandle,
     GRMWrapper,
+    GuardedScaleWrapper,
     IntrinsicRewardWrapper,
     NoShapingWrapper,
     PBIMWrapper,
 )
 from adops_wrappers.inspect import Recording, ShapingRecorder, storage
+from adops_wrappers.inspect.recorder import as_image, downscale
 from tests import toolkit as tk
 from tests.inspect.stacks import CLAMP, GAMMAS, METHODS, MODES, run, stack
 
@@ -294,6 +298,8 @@ def test_the_file_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     env = ShapingRecorder(stack("none", tk.ScriptedEnv()), path)
     env.close()  # no step: nothing replaces what was there
     assert path.read_bytes() == before
+    with pytest.raises(ValueError, match="no step was recorded"):
+        env.finish()
     assert [file.name for file in tmp_path.iterdir()] == ["a.npz"]
 
 
@@ -309,6 +315,200 @@ def test_the_file_needs_neither_pickle_nor_the_package(tmp_path: Path) -> None:
         np.testing.assert_array_equal(arrays["shaped/000000"], recording.shaped)
     with zipfile.ZipFile(tmp_path / "a.npz") as file:
         assert json.loads(file.read("meta.json"))["method"] == "adops"
+
+
+@pytest.mark.parametrize("steps_before", [0, 1, 5])
+def test_a_forked_copy_leaves_its_parents_file_alone(steps_before: int, tmp_path: Path) -> None:
+    script = """
+        import os, sys
+        from adops_wrappers.inspect import Recording, ShapingRecorder, storage
+        from tests import toolkit as tk
+        from tests.inspect.stacks import stack
+        storage._CHUNK_BYTES = 16  # chunks of two steps
+        env = ShapingRecorder(stack("none", tk.ScriptedEnv(longest=99)), sys.argv[1])
+        env.reset(seed=0)
+        for _ in range(int(sys.argv[2])):
+            env.step(0)
+        if os.fork() == 0:
+            if sys.argv[2] == "5":
+                env.step(0)  # not recorded: the file is the parent's
+                env.close()
+            sys.exit(0)
+        assert os.wait()[1] == 0
+        for _ in range(int(sys.argv[2]), 8):
+            env.step(0)
+        recording = env.finish()
+        assert recording.steps == len(recording.shaped) == 8
+        assert os.listdir(os.path.dirname(sys.argv[1])) == ["a.npz"]
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
+    done = subprocess.run(
+        [*command, str(tmp_path / "a.npz"), str(steps_before)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_any_number_of_recorders_may_listen(tmp_path: Path) -> None:
+    mode = AutoresetMode.SAME_STEP
+    first = ShapingRecorder(stack("grm", tk.make_vector("sync", mode)), tmp_path / "first.npz")
+    run(first, mode, steps=4)
+    second = ShapingRecorder(first, tmp_path / "second.npz", tk.critic)
+    third = ShapingRecorder(second, tmp_path / "third.npz")
+    run(third, mode, steps=5)
+    a = first.finish()
+    run(third, mode, steps=3)
+    b, c = second.finish(), third.finish()
+    assert (a.steps, b.steps, c.steps) == (9, 8, 8)
+    assert (a.has_critic, b.has_critic, c.has_critic) == (False, True, True)
+    np.testing.assert_array_equal(a.shaped[4:], b.shaped[:5])
+    np.testing.assert_array_equal(b.shaped, c.shaped)
+    assert third.core.observers == []
+
+
+def test_recorders_share_the_probe_of_a_stack_without_shaping(tmp_path: Path) -> None:
+    first = ShapingRecorder(tk.ScriptedEnv(), tmp_path / "first.npz")
+    second = ShapingRecorder(first, tmp_path / "second.npz")
+    assert second.core is first.core
+    second.reset(seed=0)
+    info = second.step(0)[4]
+    assert "shaping_correction" not in info
+    assert second.finish().steps == first.finish().steps == 1
+
+
+@pytest.mark.parametrize(
+    ("space", "actions"),
+    [
+        (gym.spaces.Box(-2.0, 2.0, (1,), np.float64), [[0], np.array([1.7]), [True]]),
+        (gym.spaces.Discrete(300), [np.uint8(3), 299, np.int8(-0)]),
+        (gym.spaces.MultiDiscrete([300, 300]), [np.array([1, 2], np.uint8), [299, 280], (0, 0)]),
+    ],
+)
+def test_the_action_space_says_the_dtype(space: Any, actions: list[Any], tmp_path: Path) -> None:
+    class Any_(tk.ScriptedEnv):
+        def __init__(self) -> None:
+            super().__init__(longest=99)
+            self.action_space = space
+
+        def step(self, action: Any) -> Any:
+            return super().step(0)
+
+    env = ShapingRecorder(Any_(), tmp_path / "a.npz")
+    env.reset(seed=0)
+    for action in actions:
+        env.step(action)
+    recorded = env.finish().action
+    assert recorded is not None
+    assert recorded.dtype == space.dtype
+    expected = [np.asarray(action, dtype=space.dtype) for action in actions]
+    np.testing.assert_array_equal(recorded[:, 0], expected)
+
+
+class FullDisk(io.RawIOBase):
+    """A raw file that takes so many bytes and then no more."""
+
+    def __init__(self, path: Path, room: int) -> None:
+        self.file, self.room = path.open("xb", buffering=0), room
+
+    def write(self, data: Any) -> int:
+        taken = min(len(data), self.room)
+        if not taken:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.room -= taken
+        return self.file.write(bytes(data[:taken]))
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self.file.seek(offset, whence)
+
+    def fileno(self) -> int:
+        return self.file.fileno()
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
+@pytest.mark.parametrize("room", [0, 100, 1500, 4000, 5500])
+def test_a_full_disk_ends_the_recording_with_a_message_and_leaves_nothing(
+    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "_CHUNK_BYTES", 2**7)
+    opened = Path.open
+
+    def full(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if mode != "xb" or kwargs:
+            return opened(path, mode, *args, **kwargs)
+        return io.BufferedWriter(FullDisk(path, room))
+
+    path = tmp_path / "a.npz"
+    path.write_text("the recording of yesterday")
+    monkeypatch.setattr(Path, "open", full)
+    env = ShapingRecorder(stack("adops", tk.ScriptedEnv(longest=99)), path)
+    env.reset(seed=0)
+
+    def play() -> None:
+        for _ in range(30):
+            env.step(0)
+        env.close()
+
+    message = r"No space left.*The recording of \d+ step\(s\) is given up.*a\.npz"
+    with pytest.raises(OSError, match=message) as raised:
+        play()
+    assert raised.value.errno == errno.ENOSPC
+    assert [file.name for file in tmp_path.iterdir()] == ["a.npz"]
+    assert path.read_text() == "the recording of yesterday"
+    env.reset(seed=0)
+    env.step(0)  # the env lives on
+    env.close()
+    assert path.read_text() == "the recording of yesterday"
+    with pytest.raises(ValueError, match="There is no recording to return"):
+        env.finish()
+
+
+def test_an_interruption_between_two_columns_leaves_them_equally_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = ShapingRecorder(stack("none", tk.ScriptedEnv(longest=99)), tmp_path / "a.npz")
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(0)
+    put = storage._Column.put
+
+    def interrupted(column: Any, step: int, value: Any) -> None:
+        if column.name == "valid":
+            raise KeyboardInterrupt
+        put(column, step, value)
+
+    monkeypatch.setattr(storage._Column, "put", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        env.step(0)
+    monkeypatch.undo()
+    env.step(0)
+    assert env.finish().steps == 4
+
+
+def test_a_guarded_stack_is_recorded_with_its_own_discounts_and_coefficients(
+    tmp_path: Path,
+) -> None:
+    own = {"gamma_ext": 0.9, "gamma_int": 0.8, "ext_coef": 2.0, "int_coef": 0.5}
+    env = IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source)
+    env = ShapingRecorder(GuardedScaleWrapper(env, tk.critic, **own), tmp_path / "a.npz")
+    env.reset(seed=0)
+    env.step(0)
+    recording = env.finish()
+    assert {name: recording.meta[name] for name in own} == own
+    assert recording.method == "guarded"
+    assert recording.meta["method_settings"]["ext_coef"] == 2.0
+    with pytest.raises(ValueError, match=r"guarded scale below runs with ext_coef=2\.0, not 1"):
+        ShapingRecorder(env, tmp_path / "b.npz", ext_coef=1.0)
 
 
 def test_an_unfinished_program_leaves_its_recording_and_a_killed_one_none(tmp_path: Path) -> None:
@@ -442,3 +642,40 @@ def test_actions_that_are_no_arrays_are_left_out(tmp_path: Path) -> None:
     recording = env.finish()
     assert recording.action is None
     assert "action" not in recording.table()
+
+
+@pytest.mark.parametrize(
+    ("shape", "newest", "result"),
+    [
+        ((8, 6), ..., (8, 6)),
+        ((8, 6, 3), ..., (8, 6, 3)),
+        ((8, 6, 1), (..., -1), (8, 6)),
+        ((8, 6, 4), (..., -1), (8, 6)),
+        ((4, 84, 84), -1, (84, 84)),
+    ],
+)
+def test_the_newest_picture_of_a_stack_is_taken(shape, newest, result) -> None:
+    array = np.random.default_rng(0).integers(0, 255, shape, dtype=np.uint8)
+    image = as_image(array)
+    assert image.shape == result
+    np.testing.assert_array_equal(image, array[newest])
+
+
+def test_what_is_no_picture_is_refused() -> None:
+    for shape in ((5,), (7, 8, 9), (2, 3, 4, 5)):
+        with pytest.raises(ValueError, match="is no picture"):
+            as_image(np.zeros(shape))
+
+
+def test_downscaling_is_the_mean_over_blocks() -> None:
+    image = np.random.default_rng(0).integers(0, 255, (9, 6, 3), dtype=np.uint8)
+    small = downscale(image, 5)
+    assert small.shape == (5, 3, 3)
+    assert small.dtype == np.uint8
+    block = image[2:4, 4:6].reshape(4, 3).mean(axis=0)
+    np.testing.assert_array_equal(small[1, 2], np.rint(block))
+    np.testing.assert_array_equal(small[4, 0], np.rint(image[8, 0:2].mean(axis=0)))
+    same = downscale(image, 9)
+    np.testing.assert_array_equal(same, image)
+    assert not np.shares_memory(same, image)  # envs with copy=False overwrite theirs
+    assert downscale(image[..., 0], 9).shape == (9, 6, 3)

@@ -25,7 +25,7 @@ from adops_wrappers.inspect.report import write_report
 from tests import toolkit as tk
 from tests.inspect import synthetic
 from tests.inspect.stacks import run, stack
-from tests.inspect.test_run_diagnosis import make_run
+from tests.inspect.test_runs import make_run
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import SHAPINGS, IntrinsicRewardWrapper, evaluation_mode, make_shaping
 from adops_wrappers.inspect import Recording, ShapingRecorder, reshape
-from adops_wrappers.inspect.methods import METHODS as NAMES
+from adops_wrappers.shaping import METHODS as NAMES
 from tests import toolkit as tk
 from tests.inspect.stacks import CLAMP, GAMMAS, METHODS, MODES, run, stack
 
@@ -65,6 +65,29 @@ def test_frozen_methods_give_themselves_back(tmp_path: Path) -> None:
         run(env, mode, steps=25)
     recording = env.finish()
     np.testing.assert_array_equal(reshape(recording, ["pbim-norm"])["pbim-norm"], recording.shaped)
+
+
+def test_the_scale_is_recorded_apart_from_the_name(tmp_path: Path) -> None:
+    mode = AutoresetMode.SAME_STEP
+    by_setting = stack("adopes", tk.make_vector("sync", mode), intrinsic_scale=0.5)
+    by_name = make_shaping(
+        "adopes-half",
+        IntrinsicRewardWrapper(tk.make_vector("sync", mode), tk.source),
+        tk.critic,
+        **METHODS["adopes"][1],
+    )
+    half, whole = (
+        run(stack("adops", tk.make_vector("sync", mode), intrinsic_scale=scale), mode)["shaped"]
+        for scale in (0.5, 1.0)
+    )
+    for inner, name, adops in ((by_setting, "adopes", half), (by_name, "adopes-half", whole)):
+        env = ShapingRecorder(inner, tmp_path / f"{name}.npz")
+        run(env, mode)
+        recording = env.finish()
+        assert (recording.method, recording.scale) == (name, 0.5)
+        reshaped = reshape(recording, ["adops", name])
+        np.testing.assert_array_equal(reshaped[name], recording.shaped)
+        np.testing.assert_array_equal(reshaped["adops"], adops)
 
 
 def test_q_values_take_part(tmp_path: Path) -> None:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from adops_wrappers.arrays import FloatArray
+from adops_wrappers.inspect.diagnosis import number, share
 from adops_wrappers.inspect.plots.style import (
     GREEN,
     VERMILION,
     new_figure,
-    number,
     scale_axis,
-    share,
     spread,
     styled,
 )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from adops_wrappers.inspect.conflicts import Conflict, conflicts
-from adops_wrappers.inspect.plots.style import new_figure, number, styled
+from adops_wrappers.inspect.diagnosis import number
+from adops_wrappers.inspect.plots.style import new_figure, styled
 from adops_wrappers.inspect.recording import Recording
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from adops_wrappers.arrays import FloatArray
+from adops_wrappers.inspect.diagnosis import number
 from adops_wrappers.inspect.plots.streams import episode_steps
-from adops_wrappers.inspect.plots.style import BLUE, GREY, new_figure, number, scale_axis, styled
+from adops_wrappers.inspect.plots.style import BLUE, GREY, new_figure, scale_axis, styled
 from adops_wrappers.inspect.recording import Recording
 
 if TYPE_CHECKING:

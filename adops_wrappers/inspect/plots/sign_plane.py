@@ -7,28 +7,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from adops_wrappers.arrays import FloatArray
+from adops_wrappers.inspect.conflicts import conflict_mask
+from adops_wrappers.inspect.diagnosis import share
 from adops_wrappers.inspect.plots.style import (
     BLUE,
     VERMILION,
     new_figure,
     scale_axis,
-    share,
     spread,
     styled,
 )
 from adops_wrappers.inspect.recording import Recording
+from adops_wrappers.shaping.conflict import ROUNDING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_POINTS = 4000
-
-
-def contradicts(advantage: FloatArray, total: FloatArray, recording: Recording) -> Any:
-    """True where the total's sign is not the extrinsic advantage's, beyond rounding."""
-    rounding = 1e-9 * (1.0 + np.abs(advantage))
-    bad = advantage < -float(recording.meta["tie_tolerance"])
-    return np.where(bad, total >= 0.0, total < -rounding)
 
 
 @styled
@@ -44,37 +39,22 @@ def plot_sign_plane(recording: Recording, shaped: FloatArray | None = None) -> F
     """
     valid = recording.valid
     advantage = recording.advantage_ext[valid]
-    before, after = recording.total_raw[valid], recording.total(shaped)[valid]
+    before, after = recording.total_raw, recording.total(shaped)
     keep = np.linspace(0, len(advantage) - 1, min(len(advantage), MOST_POINTS)).astype(np.int64)
     figure, axes = new_figure(7.2, 3.5, 1, 2, sharex=True, sharey=True)
     name = recording.method if shaped is None else "re-shaped"
-    both = np.concatenate([before, after])
+    both = np.concatenate([before[valid], after[valid]])
     linear_x, linear_y = spread(advantage), spread(both)
-    for axis, total, label in (
-        (axes[0, 0], before, "raw F"),
-        (axes[0, 1], after, f"F′ ({name})"),
+    for axis, total, wrong, label in (
+        (axes[0, 0], before, conflict_mask(recording), "raw F"),
+        (axes[0, 1], after, recording.contradicts(after, rounding=ROUNDING), f"F′ ({name})"),
     ):
-        wrong = contradicts(advantage, total, recording)
-        right = keep[~wrong[keep]]
-        axis.plot(
-            advantage[right],
-            total[right],
-            "o",
-            color=BLUE,
-            markersize=3,
-            alpha=0.35,
-            markeredgewidth=0,
-        )
-        flipped = keep[wrong[keep]]
-        axis.plot(
-            advantage[flipped],
-            total[flipped],
-            "x",
-            color=VERMILION,
-            markersize=4,
-            markeredgewidth=0.9,
-            alpha=0.8,
-        )
+        total, wrong = total[valid], wrong[valid]
+        right, flipped = keep[~wrong[keep]], keep[wrong[keep]]
+        dots = {"color": BLUE, "markersize": 3, "alpha": 0.35, "markeredgewidth": 0}
+        axis.plot(advantage[right], total[right], "o", **dots)
+        crosses = {"color": VERMILION, "markersize": 4, "alpha": 0.8, "markeredgewidth": 0.9}
+        axis.plot(advantage[flipped], total[flipped], "x", **crosses)
         if not scale_axis(axis, "x", advantage, linear_x):
             axis.locator_params(axis="x", nbins=5)
         scale_axis(axis, "y", both, linear_y)

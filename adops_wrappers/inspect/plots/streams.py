@@ -76,7 +76,15 @@ def plot_streams(
     figure, axes = new_figure(
         7.2, 2.0 * sum(heights), panels, sharex=True, gridspec_kw={"height_ratios": heights}
     )
-    top, middle = axes[0, 0], axes[1, 0]
+    _rewards(axes[0, 0], recording, times, t, row)
+    _bonuses(axes[1, 0], recording, times, t, row)
+    if recording.has_critic:
+        _advantages(axes[2, 0], recording, times, t, row)
+    axes[-1, 0].set_xlabel("step of the episode")
+    return figure
+
+
+def _rewards(top: Any, recording: Recording, times: Any, t: Any, row: int) -> None:
     reward = recording.reward[times, row]
     top.vlines(t, 0, reward, color="black", linewidth=1.2)
     top.axhline(0, color="black", linewidth=0.6)
@@ -89,6 +97,9 @@ def plot_streams(
         f"{recording.meta['env']}, environment {row}, episode {number}, {recording.method}",
         loc="left",
     )
+
+
+def _bonuses(middle: Any, recording: Recording, times: Any, t: Any, row: int) -> None:
     bonus = recording.scale * recording.intrinsic[times, row]
     shaped = recording.shaped[times, row]
     for where, color, hatch in ((shaped < bonus, VERMILION, HATCH), (shaped > bonus, GREEN, "")):
@@ -117,10 +128,6 @@ def plot_streams(
             ("patch", GREEN, "", "added"),
         ],
     )
-    if recording.has_critic:
-        _advantages(axes[2, 0], recording, times, t, row)
-    axes[-1, 0].set_xlabel("step of the episode")
-    return figure
 
 
 def _advantages(axis: Any, recording: Recording, times: Any, t: Any, row: int) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from adops_wrappers._extras import analysis_package
 from adops_wrappers.arrays import FloatArray
 
 if TYPE_CHECKING:
@@ -20,13 +21,12 @@ Result = TypeVar("Result")
 
 # Okabe and Ito's colours, told apart by colour-blind readers; line styles, markers and hatches
 # tell the same in grey.
-BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, GREY = (
+BLUE, ORANGE, GREEN, VERMILION, PURPLE, GREY = (
     "#0072B2",
     "#E69F00",
     "#009E73",
     "#D55E00",
     "#CC79A7",
-    "#56B4E9",
     "#767676",
 )
 
@@ -48,13 +48,7 @@ _STYLE = {
 
 def require_matplotlib() -> Any:
     """Return matplotlib, or say how to install it."""
-    try:
-        return importlib.import_module("matplotlib")
-    except ImportError as error:
-        raise ImportError(
-            "Plots need matplotlib, which the core does without: "
-            "pip install adops-wrappers[analysis]"
-        ) from error
+    return analysis_package("matplotlib", "a plot")
 
 
 def styled(plot: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -116,24 +110,3 @@ def scale_axis(axis: Axes, which: str, values: FloatArray, linear: float | None 
     chosen.set_major_locator(ticker.FixedLocator(sorted(ticks)))
     chosen.set_minor_locator(ticker.NullLocator())
     return True
-
-
-def number(value: float, digits: int = 3) -> str:
-    """Write a number for a caption, with so many digits that count."""
-    if value == 0.0 or not np.isfinite(value):
-        return "0" if value == 0.0 else str(value)
-    if 1e-3 <= abs(value) < 1e5:
-        plain = f"{value:.{digits}g}" if abs(value) < 1e3 else f"{value:,.0f}"
-        return plain.replace("-", "−")
-    mantissa, exponent = f"{value:.1e}".split("e")
-    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{mantissa}·10{raised}".replace("-", "−")
-
-
-def share(part: float) -> str:
-    """Write a share for a caption, never rounding something to nothing or to all."""
-    if 0.0 < part < 0.001:
-        return "under 0.1 %"
-    if 0.999 < part < 1.0:
-        return "over 99.9 %"
-    return f"{100.0 * part:.3g} %"

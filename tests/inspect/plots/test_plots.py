@@ -14,7 +14,14 @@ pytest.importorskip("matplotlib", reason="plots need the extra 'analysis'")
 import matplotlib
 from matplotlib.colors import to_rgba
 
-from adops_wrappers.inspect import Recording, ShapingRecorder, conflicts, plots, reshape
+from adops_wrappers.inspect import (
+    Recording,
+    ShapingRecorder,
+    conflicts,
+    diagnosis,
+    plots,
+    reshape,
+)
 from adops_wrappers.inspect.conflicts import conflict_mask
 from adops_wrappers.inspect.plots import style
 from adops_wrappers.inspect.plots.film import action_name, apart
@@ -47,7 +54,7 @@ def test_sign_plane_shows_every_conflict_before_and_none_after(recording: Record
     assert len(crosses.get_xdata()) == len(conflicts(recording)) > 20
     assert len(lines(after, style.VERMILION)[0].get_xdata()) == 0
     assert len(lines(after, style.BLUE)[0].get_xdata()) == recording.valid.sum()
-    share = style.share(wrong.sum() / recording.valid.sum())
+    share = diagnosis.share(wrong.sum() / recording.valid.sum())
     assert share in before.get_title(loc="left")
     assert ": 0 % of" in after.get_title(loc="left")
 
@@ -114,7 +121,7 @@ def test_methods_are_logarithmic_only_where_one_explodes(tmp_path: Path) -> None
     assert scales == {"none": "linear", "pbim": "symlog", "grm": "linear", "adops": "linear"}
     title = next(a.get_title(loc="left") for a in figure.axes if "pbim" in a.get_title(loc="left"))
     debt = sum(0.99 ** -(k + 1.0) for k in range(steps - 1))
-    assert style.number(-debt) in title
+    assert diagnosis.number(-debt) in title
     assert "t = 1499" in title
 
 
@@ -182,9 +189,9 @@ def test_film_strip_needs_pictures(recording: Recording) -> None:
 
 
 def test_training_curves_show_the_logged_columns(tmp_path: Path) -> None:
-    (tmp_path / "metrics.csv").write_text(
-        "iteration,global_step,shaping/conflict_rate,shaping/zeta,charts/episodic_return_recent\n"
-        "1,100,0.5,1.0,\n2,200,0.25,1.0,3.0\n3,300,0.125,1.0,4.0\n4,400,0"
+    (tmp_path / "metrics.csv").write_bytes(
+        b"iteration,global_step,shaping/conflict_rate,shaping/zeta,charts/episodic_return_recent"
+        b"\r\n1,100,0.5,1.0,\r\n2,200,0.25,1.0,3.0\r\n3,300,0.125,1.0,4.0\r\n4,400,0"
     )
     run = Run(tmp_path)
     assert len(run) == 3  # the last line is still being written
@@ -196,7 +203,7 @@ def test_training_curves_show_the_logged_columns(tmp_path: Path) -> None:
     assert line.get_xydata().tolist() == [[100, 0.5], [200, 0.25], [300, 0.125]]
     assert "environment steps" in figure.axes[-1].get_xlabel()
     assert np.isnan(returns.lines[0].get_ydata()[0])
-    (tmp_path / "metrics.csv").write_text("iteration\n1\n")
+    (tmp_path / "metrics.csv").write_bytes(b"iteration\r\n1\r\n")
     with pytest.raises(ValueError, match="none of the columns"):
         plots.plot_training(Run(tmp_path))
 
@@ -209,7 +216,7 @@ def test_training_curves_show_the_logged_columns(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_numbers_read_well(value: float, text: str) -> None:
-    assert style.number(value) == text
+    assert diagnosis.number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -220,7 +227,7 @@ def test_numbers_read_well(value: float, text: str) -> None:
     ],
 )  # fmt: skip
 def test_shares_are_never_rounded_to_nothing_or_all(value: float, text: str) -> None:
-    assert style.share(value) == text
+    assert diagnosis.share(value) == text
 
 
 def test_the_users_style_is_left_alone(recording: Recording) -> None:
@@ -234,10 +241,7 @@ def test_the_users_style_is_left_alone(recording: Recording) -> None:
 def test_without_matplotlib_the_error_names_the_extra(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(name: str) -> Any:
-        raise ImportError(name)
-
-    monkeypatch.setattr(style.importlib, "import_module", missing)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install adops-wrappers\[analysis\]"):
         plots.plot_streams(recording)
 
