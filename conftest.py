@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 _NEEDS = {
-    "torch": ["networks.py", "td_critic.py", "intrinsic/rnd.py", "intrinsic/rllte.py"],
+    "torch": ["networks.py", "td_critic.py", "intrinsic/rnd.py", "intrinsic/rllte.py", "training"],
     "stable_baselines3": ["sb3.py"],
 }
 

@@ -1,5 +1,6 @@
 """Intrinsic rewards that cannot make an agent forget its task, as Gymnasium wrappers."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from adops_wrappers import envs
@@ -20,9 +21,10 @@ from adops_wrappers.factories import (
 )
 from adops_wrappers.intrinsic import CountBonus, EpisodicCountBonus, IntrinsicReturnNormalizer
 from adops_wrappers.shaping.base import Transition
-from adops_wrappers.tabular import AuditReport, FiniteMDP, audit
 
 if TYPE_CHECKING:
+    from adops_wrappers.q_critic import QCritic as QCritic
+    from adops_wrappers.tabular import AuditReport, FiniteMDP, audit
     from adops_wrappers.td_critic import TDCritic as TDCritic
 
 __version__ = "0.1.0"
@@ -53,16 +55,27 @@ __all__ = [
 ]
 
 
+_AUDIT = ("AuditReport", "FiniteMDP", "audit")
+_CRITICS = {"TDCritic": "td_critic", "QCritic": "q_critic"}
+
+
 def __getattr__(name: str) -> Any:
-    # Lazily and not in __all__, so that the core and `import *` need no torch.
-    if name == "TDCritic":
+    # The audit loads when it is used: a training script needs none of its modules.
+    if name in _AUDIT or name == "tabular":
+        tabular = import_module("adops_wrappers.tabular")
+        return tabular if name == "tabular" else getattr(tabular, name)
+    # Not in __all__ either, so that the core and `import *` need no torch.
+    if name in _CRITICS:
         try:
-            from adops_wrappers.td_critic import TDCritic
+            return getattr(import_module(f"{__name__}.{_CRITICS[name]}"), name)
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
             raise ModuleNotFoundError(
-                "TDCritic needs torch: pip install 'adops-wrappers[torch]'.", name="torch"
+                f"{name} needs torch: pip install 'adops-wrappers[torch]'.", name="torch"
             ) from error
-        return TDCritic
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_CRITICS})

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+from adops_wrappers.shaping.base import BoolArray as BoolArray
+from adops_wrappers.shaping.base import FloatArray as FloatArray
 
 
 def to_numpy(values: Any) -> npt.NDArray[Any]:
@@ -30,6 +30,19 @@ def to_float64(values: Any) -> FloatArray:
     return np.array(values, dtype=np.float64)
 
 
+def one_per_row(
+    what: str, values: Any, rows: int, of: Literal["environments", "observations"]
+) -> FloatArray:
+    """Return a float64 copy of shape (rows,), or raise unless there is one value for each row."""
+    array = to_float64(values)
+    if array.size != rows or array.shape not in ((), (1,), (rows,), (rows, 1)):
+        raise ValueError(
+            f"{what} must hold one value for each of {rows} {of}, of shape ({rows},) or "
+            f"({rows}, 1); got shape {array.shape}."
+        )
+    return array.reshape(rows)
+
+
 def copy_observation(obs: Any) -> Any:
     """Return an independent copy of an observation or a batch of them."""
     if isinstance(obs, np.ndarray):
@@ -41,6 +54,17 @@ def copy_observation(obs: Any) -> Any:
     if type(obs) is tuple:
         return tuple(copy_observation(value) for value in obs)
     return deepcopy(obs)
+
+
+def to_host(obs: Any) -> Any:
+    """Return an observation, or a batch of them, with its torch tensors as numpy arrays."""
+    if hasattr(obs, "detach"):
+        return to_numpy(obs)
+    if isinstance(obs, dict):
+        return {key: to_host(value) for key, value in obs.items()}
+    if type(obs) is tuple:
+        return tuple(map(to_host, obs))
+    return obs
 
 
 def same_observation(first: Any, second: Any) -> bool:
@@ -59,12 +83,27 @@ def same_observation(first: Any, second: Any) -> bool:
             and len(first) == len(second)
             and all(map(same_observation, first, second))
         )
-    return bool(np.array_equal(to_numpy(first), to_numpy(second)))
+    left, right = to_numpy(first), to_numpy(second)
+    if left.shape != right.shape:
+        return False
+    # Most observations differ in their first row already: the rest is then not looked at.
+    if left.size > 4096 and not _equal(left[:1], right[:1]):
+        return False
+    return _equal(left, right)
+
+
+def _equal(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> bool:
+    """Compare arrays of one shape; NaN equals NaN."""
+    differ = np.asarray(left != right).ravel()
+    if not differ.any():
+        return True
+    lone, other = left.ravel()[differ], right.ravel()[differ]
+    return bool(lone[0] != lone[0] and (lone != lone).all() and (other != other).all())
 
 
 def select_rows(space: gym.Space[Any], batch: Any, rows: BoolArray) -> Any:
     """Return the batch of the observations in `rows`, given a batch of all of them."""
-    if isinstance(batch, np.ndarray) and batch.dtype != object:
+    if _is_array(batch):
         return batch[rows]
     return stack_rows(space, [_rows(space, batch)[i] for i in np.flatnonzero(rows)])
 
@@ -72,19 +111,37 @@ def select_rows(space: gym.Space[Any], batch: Any, rows: BoolArray) -> Any:
 def stack_rows(space: gym.Space[Any], observations: Sequence[Any]) -> Any:
     """Return single observations of `space` as one batch."""
     empty: Any = create_empty_array(space, n=len(observations))
-    return concatenate(space, list(observations), empty)
+    return concatenate(space, [to_host(obs) for obs in observations], empty)
 
 
 def replace_rows(space: gym.Space[Any], batch: Any, rows: BoolArray, replacement: Any) -> Any:
     """Return a copy of `batch` whose `rows` are those of the smaller batch `replacement`."""
-    if isinstance(batch, np.ndarray) and batch.dtype != object:
-        result = batch.copy()
+    if _is_array(batch):
+        result = copy_observation(batch)
+        if not hasattr(batch, "detach"):
+            replacement = to_numpy(replacement)
+        elif not hasattr(replacement, "detach"):
+            replacement = batch.new_tensor(replacement)
         result[rows] = replacement
         return result
     merged = _rows(space, batch)
     for row, observation in zip(np.flatnonzero(rows), _rows(space, replacement), strict=True):
         merged[row] = observation
     return stack_rows(space, merged)
+
+
+def batch_length(space: gym.Space[Any], batch: Any) -> int:
+    """Return the number of observations of `space` in a batch."""
+    if isinstance(space, gym.spaces.Dict):
+        key, part = next(iter(space.spaces.items()))
+        return batch_length(part, batch[key])
+    if isinstance(space, gym.spaces.Tuple):
+        return batch_length(space.spaces[0], batch[0])
+    return len(batch)
+
+
+def _is_array(batch: Any) -> bool:
+    return hasattr(batch, "detach") or (isinstance(batch, np.ndarray) and batch.dtype != object)
 
 
 def _rows(space: gym.Space[Any], batch: Any) -> list[Any]:

@@ -4,52 +4,47 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from multiprocessing import current_process
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
-from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, to_float64, to_numpy
+from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
+from adops_wrappers.estimates import Estimates, Potential, chosen_advantage, potential_values
 from adops_wrappers.shaping.base import Shaper, Transition
 
 IntBootstrap = Literal["final", "reset", "none"]
-Potential = Callable[[Any, Any], Any]
 
 LARGE_REWARD = 1e8
 """Beyond this a float32 learner no longer sees an extrinsic reward of order 1 beside F′."""
-
-
-class Estimates(NamedTuple):
-    """What is known of a batch of states."""
-
-    value_ext: FloatArray
-    value_int: FloatArray
-    q_ext: FloatArray | None
-    potential: FloatArray | None
 
 
 class Outcome(NamedTuple):
     """What a wrapper writes into `info` and the reward."""
 
     shaped: FloatArray
-    valid: BoolArray
     final_values: tuple[FloatArray, FloatArray] | None
     """V_E and V_I of the final observations, zero in rows that did not end (SAME_STEP)."""
 
 
-class Listener(Protocol):
-    """Is told all that the core sees, for a recorder above."""
+class Observer(Protocol):
+    """Is shown every transition that a `ShapingCore` has shaped: a recorder, a learning critic."""
+
+    @property
+    def needs_observations(self) -> bool:
+        """Whether `observation` and `next_observation` are set, which takes a copy of each."""
 
     def reset(self, mask: BoolArray | None) -> None:
         """New episodes begin in the rows of `mask`, or in all."""
 
-    def record(self, transition: Transition) -> None:
-        """Take in one step, with `shaped` and `action` set; the arrays are the core's own."""
+    def observe(self, transition: Transition) -> None:
+        """Take in one step, with `shaped`, `action` and `raw_intrinsic` set.
+
+        The arrays belong to the core: copy what is kept, change nothing.
+        """
 
 
 class ShapingCore:
@@ -66,6 +61,8 @@ class ShapingCore:
         potential: Φ(obs, t), for potential-based shaping.
         int_bootstrap: V_I(s′) at an episode end.
         intrinsic_scale: F is multiplied by it before shaping.
+        episodes: The tracker of a wrapper directly below, which moves it on; None for one of
+            the core's own.
     """
 
     def __init__(
@@ -73,6 +70,7 @@ class ShapingCore:
         shaper: Shaper,
         layout: EnvLayout,
         *,
+        episodes: EpisodeTracker | None = None,
         consults_critic: bool = False,
         critic: CriticHandle | Callable[[Any], Any] | None = None,
         potential: Potential | None = None,
@@ -81,7 +79,8 @@ class ShapingCore:
     ) -> None:
         self.shaper = shaper
         self.layout = layout
-        self.episodes = EpisodeTracker(layout)
+        self.episodes = EpisodeTracker(layout) if episodes is None else episodes
+        self._moves_episodes = episodes is None
         self.consults_critic = consults_critic
         self.critic = as_handle(critic) if consults_critic or critic is not None else None
         self.potential = potential
@@ -90,9 +89,11 @@ class ShapingCore:
         self._zeros = np.zeros(layout.num_envs)
         self._now: Estimates | None = None
         self._seen_version = -1
-        self._observation: Any = None
+        self._acted_on: Any = None
         self._warned_large = False
-        self.listener: Listener | None = None
+        self.observers: list[Observer] = []
+        """All that are shown the transitions; a critic that learns joins them."""
+        self._observations_needed = False
         if consults_critic and self.critic is not None:
             self.critic.attach(layout, shaper.discounts, self.int_bootstrap)
 
@@ -134,54 +135,54 @@ class ShapingCore:
     def reset(self, obs: Any, mask: BoolArray | None) -> None:
         """Start new episodes in the rows of `mask`, or in all."""
         # Raised here and not at construction: AsyncVectorEnv passes on what a reset raises.
-        if self.critic is not None and current_process().name.startswith("Worker<"):
-            raise RuntimeError(
-                f"{self.shaper.name} with a critic runs inside an AsyncVectorEnv worker, "
-                "where the agent's critic is a copy that never learns. Wrap the vector env "
-                "instead: adops_wrappers.vector has the twin of this wrapper under the same name."
-            )
-        self.episodes.reset(obs, mask)
+        if self.critic is not None:
+            self.critic.require_agent_in_this_process()
+        if self._moves_episodes:
+            self.episodes.reset(obs, mask)
+        self._keep_observation()
         self.shaper.reset(mask)
         self._now = None
-        if self.listener is not None:
-            self.listener.reset(mask)
+        for observer in self.observers:
+            observer.reset(mask)
 
     def before_step(self) -> None:
         """Look at s, while the env has not yet overwritten it."""
         self.episodes.require_reset_done()
-        obs = self.episodes.last_obs
+        critic = self.critic if self.consults_critic else None
+        # Asked at every step: the agent's function may be registered at any time.
+        if critic is not None and critic.needs_observations and critic not in self.observers:
+            self.observers.append(critic)
+        self._observations_needed = any(o.needs_observations for o in self.observers)
+        self._keep_observation()
+        self._acted_on = self.episodes.last_obs
         if self._now is None or self._outdated():
-            self._now = self._estimate(obs, self.episodes.elapsed)
-        if self._observer() is not None:
-            self._observation = copy_observation(obs)
+            self._now = self._estimate(self._acted_on, self.episodes.elapsed)
 
-    def after_step(
+    def advance(self, obs: Any, ended: BoolArray, info: dict[str, Any]) -> BoolArray:
+        """Take in what the env did; return the rows for which it was a real transition."""
+        if self._moves_episodes:
+            self.episodes.advance(obs, ended, info)
+        self._keep_observation()
+        return self.episodes.valid
+
+    def shape(
         self,
         action: Any,
-        obs: Any,
         reward: FloatArray,
         intrinsic: FloatArray,
+        raw_intrinsic: FloatArray,
         terminated: BoolArray,
         truncated: BoolArray,
-        info: dict[str, Any],
     ) -> Outcome:
-        """Return F′ for the step that has just been made."""
+        """Return F′ for the step that `advance` has taken in."""
         assert self._now is not None
-        now, steps_before = self._now, self.episodes.elapsed
-        ended = terminated | truncated
-        valid = self.episodes.advance(obs, ended)
-        self._check_intrinsic(intrinsic, valid, steps_before)
-        # What stands in `obs` is s′, save in rows that have already been reset (SAME_STEP).
-        after = self._estimate(obs, self.episodes.elapsed)
+        now, valid = self._now, self.episodes.valid
+        self._check_finite(reward, intrinsic)
+        # What stands in `last_obs` is s′, save in rows that have already been reset (SAME_STEP).
+        after = self._estimate(self.episodes.last_obs, self.episodes.elapsed)
         next_values, final_values = after, None
-        if self.episodes.same_step and self._looks_at_states() and ended.any():
-            final = self._estimate_rows(
-                self.episodes.final_observations(info, ended), steps_before[ended] + 1
-            )
-            next_values = self._with_final_rows(after, final, ended)
-            if self.critic is not None:
-                final_values = (self._zeros.copy(), self._zeros.copy())
-                final_values[0][ended], final_values[1][ended] = final.value_ext, final.value_int
+        if self.episodes.resets_within_step and self._looks_at_states():
+            next_values, final_values = self._look_at_final_rows(after)
         next_value_int = next_values.value_int
         if self.int_bootstrap == "none":
             next_value_int = np.where(terminated, 0.0, next_value_int)
@@ -192,7 +193,7 @@ class ShapingCore:
             value_int=now.value_int,
             next_value_ext=next_values.value_ext,
             next_value_int=next_value_int,
-            advantage_ext=self._advantage(now, action, valid),
+            advantage_ext=chosen_advantage(now, action, valid, self.layout.action_space),
             terminated=terminated,
             truncated=truncated,
             valid=valid,
@@ -200,26 +201,31 @@ class ShapingCore:
             next_potential=next_values.potential,
         )
         shaped = self.shaper.step(transition)
-        self._check_size(shaped, steps_before)
+        self._check_size(shaped)
         self._now = after
-        if self.listener is not None:
-            self.listener.record(transition._replace(shaped=shaped, action=action))
-        observe = self._observer()
-        if observe is not None:
-            next_observation = self.episodes.true_next_observations(obs, info, ended)
-            observe(
-                transition._replace(
-                    shaped=shaped,
-                    observation=self._observation,
-                    action=action,
-                    next_observation=copy_observation(next_observation),
-                )
+        if self.observers:
+            self._show(
+                transition._replace(shaped=shaped, action=action, raw_intrinsic=raw_intrinsic)
             )
-        return Outcome(shaped, valid, final_values)
+        return Outcome(shaped, final_values)
+
+    def _show(self, transition: Transition) -> None:
+        if self._observations_needed:
+            transition = transition._replace(
+                observation=self._acted_on, next_observation=self.episodes.next_observations()
+            )
+        # A copy of the list: an observer may remove itself.
+        for observer in list(self.observers):
+            observer.observe(transition)
+
+    def _keep_observation(self) -> None:
+        """Let s outlive the env's next step and what the agent does to its array, if needed."""
+        if self._observations_needed or self.critic is not None or self.potential is not None:
+            self.episodes.keep_observation()
 
     def forget_episodes(self) -> None:
         """After an error: only a full reset makes the state of all rows consistent again."""
-        self.episodes.last_obs = None
+        self.episodes.forget()
         self._now = None
 
     def _outdated(self) -> bool:
@@ -228,9 +234,6 @@ class ShapingCore:
             and self.critic is not None
             and (not self.critic.remembers or self.critic.version != self._seen_version)
         )
-
-    def _observer(self) -> Callable[[Transition], None] | None:
-        return self.critic.observe if self.consults_critic and self.critic else None
 
     def _looks_at_states(self) -> bool:
         return self.critic is not None or self.potential is not None
@@ -241,81 +244,60 @@ class ShapingCore:
         q_ext = None
         if self.consults_critic and self.critic is not None:
             self._seen_version = self.critic.version
-            value_ext, value_int, q_ext = self.critic.estimate(obs, self.layout.num_envs)
-        return Estimates(value_ext, value_int, q_ext, self._potential(obs, elapsed))
+            rows = self.layout.num_envs
+            value_ext, value_int, q_ext = self.critic.estimate(obs, rows, unchanging=True)
+        potential = potential_values(self.potential, self.layout, obs, elapsed)
+        return Estimates(value_ext, value_int, q_ext, potential)
 
-    def _estimate_rows(self, obs: Any, elapsed: Any) -> Estimates:
-        """Estimate some rows alone, past the handle's memory, which keeps the full batch."""
-        rows = len(elapsed)
-        value_ext = value_int = np.zeros(rows)
-        q_ext = None
+    def _look_at_final_rows(
+        self, after: Estimates
+    ) -> tuple[Estimates, tuple[FloatArray, FloatArray] | None]:
+        """Return the estimates of the true s′ of all rows, and the final values for `info`."""
+        episodes = self.episodes
+        ended, final_obs = episodes.ended, episodes.final_observations()
+        time = episodes.steps[ended] + 1
+        value_ext = value_int = np.zeros(len(time))
+        final_values = None
         if self.critic is not None:
-            value_ext, value_int, q_ext = value_estimates(self.critic.evaluate(obs), rows)
-        return Estimates(value_ext, value_int, q_ext, self._potential(obs, elapsed))
+            # Past the handle's memory, which keeps the full batch.
+            if self.critic.fixed_batch:
+                values = self.critic.evaluate(episodes.next_observations())
+                value_ext, value_int, _ = value_estimates(values, self.layout.num_envs)
+                value_ext, value_int = value_ext[ended], value_int[ended]
+            else:
+                values = self.critic.evaluate(final_obs)
+                value_ext, value_int, _ = value_estimates(values, len(time))
+            final_values = (self._zeros.copy(), self._zeros.copy())
+            final_values[0][ended], final_values[1][ended] = value_ext, value_int
+        potential = potential_values(self.potential, self.layout, final_obs, time)
+        final = Estimates(value_ext, value_int, None, potential)
+        keep_value_int = self.int_bootstrap == "reset"
+        return after.with_rows(ended, final, keep_value_int=keep_value_int), final_values
 
-    def _potential(self, obs: Any, elapsed: Any) -> FloatArray | None:
-        if self.potential is None:
-            return None
-        time = elapsed.copy() if self.layout.batched else int(elapsed[0])
-        values = to_float64(self.potential(obs, time))
-        rows = len(elapsed)
-        if values.size != rows:
-            raise ValueError(
-                f"potential(obs, t) must return one value for each of {rows} observations, got "
-                f"shape {values.shape}."
-            )
-        if not np.isfinite(values).all():
-            raise ValueError(f"potential(obs, t) must be finite, got {values}.")
-        return values.reshape(rows)
+    def _check_finite(self, reward: FloatArray, intrinsic: FloatArray) -> None:
+        if np.isfinite(reward + intrinsic).all():
+            return
+        for name, values, advice in (
+            ("intrinsic reward", intrinsic, "check the source"),
+            ("extrinsic reward", reward, "check the env and the wrappers below"),
+        ):
+            bad = ~np.isfinite(values) & self.episodes.valid
+            if bad.any():
+                row = int(np.flatnonzero(bad)[0])
+                raise ValueError(
+                    f"The {name} of environment {row} is {values[row]} at step "
+                    f"{self.episodes.steps[row]} of its episode. Shaping needs finite values: "
+                    f"{advice}."
+                )
 
-    def _with_final_rows(self, after: Estimates, final: Estimates, ended: BoolArray) -> Estimates:
-        value_ext, value_int = after.value_ext.copy(), after.value_int.copy()
-        value_ext[ended] = final.value_ext
-        if self.int_bootstrap != "reset":
-            value_int[ended] = final.value_int
-        potential = after.potential
-        if potential is not None:
-            potential = potential.copy()
-            potential[ended] = final.potential
-        return Estimates(value_ext, value_int, None, potential)
-
-    def _advantage(self, now: Estimates, action: Any, valid: BoolArray) -> FloatArray | None:
-        if now.q_ext is None:
-            return None
-        space = self.layout.action_space
-        if not isinstance(space, gym.spaces.Discrete):
-            raise TypeError(
-                f"The critic returned q_ext, which is indexed by a Discrete action; this env has "
-                f"{space}. Return (value_ext, value_int) alone."
-            )
-        column = to_numpy(action).reshape(self.layout.num_envs).astype(np.int64) - int(space.start)
-        column = np.where(valid, column, 0)
-        actions = now.q_ext.shape[1]
-        if actions != space.n or not ((column >= 0) & (column < actions)).all():
-            raise ValueError(
-                f"The critic's q_ext has {actions} columns and the actions were {action}, but the "
-                f"action space is {space}."
-            )
-        chosen: FloatArray = now.q_ext[np.arange(len(column)), column]
-        return chosen - now.value_ext
-
-    def _check_intrinsic(self, intrinsic: FloatArray, valid: BoolArray, steps: Any) -> None:
-        bad = ~np.isfinite(intrinsic) & valid
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            raise ValueError(
-                f"The intrinsic reward of environment {row} is {intrinsic[row]} at step "
-                f"{steps[row]} of its episode. Shaping needs finite values: check the source."
-            )
-
-    def _check_size(self, shaped: FloatArray, steps: Any) -> None:
+    def _check_size(self, shaped: FloatArray) -> None:
         size = np.abs(shaped)
         if size.max() <= LARGE_REWARD:
             return
         row = int(np.argmax(size))
         facts = (
             f"{self.shaper.describe()} emitted F' = {shaped[row]:.3g} for environment {row}, "
-            f"{steps[row] + 1} steps into its episode"
+            f"{self.episodes.steps[row] + 1} steps into its episode"
         )
         if not np.isfinite(size[row]):
             raise OverflowError(
@@ -327,7 +309,7 @@ class ShapingCore:
             warnings.warn(
                 f"{facts}. Beyond {LARGE_REWARD:g} a float32 learner loses the extrinsic reward; "
                 "debts grow like gamma**-length. Consider a shorter episode, a larger gamma, or "
-                "GRM with a small delay. This is said once.",
+                "GRM with a small delay. (Shown once.)",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -343,15 +325,14 @@ class ShapingCore:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         if state.get("method") != self.shaper.name:
             raise ValueError(
                 f"Cannot load the state of method {state.get('method')!r} into a "
                 f"{self.shaper.name!r} wrapper."
             )
         self.shaper.load_state_dict(state["shaper"])
-        self.episodes.load_state_dict(state["episodes"])
-        self.episodes.last_obs = copy_observation(state["last_obs"])
+        self.episodes.load_state_dict(state["episodes"], state["last_obs"])
         self._warned_large = bool(state["warned_large"])
         self._now = None
 

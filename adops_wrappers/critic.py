@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from multiprocessing import current_process
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from adops_wrappers.arrays import FloatArray, copy_observation, same_observation, to_float64
+from adops_wrappers.arrays import (
+    BoolArray,
+    FloatArray,
+    copy_observation,
+    one_per_row,
+    same_observation,
+    to_float64,
+)
 from adops_wrappers.episodes import EnvLayout
 from adops_wrappers.shaping.base import Transition
 
@@ -32,10 +41,15 @@ class CriticHandle:
     of numpy arrays or torch tensors. `handle(obs)` returns that very object, logits included:
     if a wrapper has already looked at this observation, without another network pass.
 
+    Where a SAME_STEP vector env ends episodes, the function is also called with the final
+    observations of the k rows that ended: a batch of k, unless `fixed_batch` is set.
+
     Call `updated()` after each phase of optimisation.
 
     Args:
         fn: The agent's function, if it is known already.
+        fixed_batch: Always evaluate batches of n, as a network of fixed batch size or one under
+            `torch.compile` wants it. The rows that did not end are then evaluated again.
 
     Example:
         >>> import numpy as np
@@ -49,7 +63,12 @@ class CriticHandle:
     remembers = True
     """False for a bare callable: nobody says when its parameters change."""
 
-    def __init__(self, fn: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, fn: Callable[[Any], Any] | None = None, *, fixed_batch: bool = False
+    ) -> None:
+        self.fixed_batch = fixed_batch
+        self._process = os.getpid()
+        self._learns = False
         self._fn: Callable[[Any], Any] | None = None
         self._seen: Any = None
         self._answer: Any = None
@@ -67,6 +86,8 @@ class CriticHandle:
                 f"{type(fn).__name__}."
             )
         self._fn = fn
+        self._learns = hasattr(fn, "observe")
+        self._process = os.getpid()
         self.updated()
 
     def updated(self) -> None:
@@ -77,26 +98,56 @@ class CriticHandle:
 
     def __call__(self, obs: Any) -> Any:
         """Return the agent's own output for `obs`, from memory if it is the last one seen."""
+        return self._answer_to(obs, unchanging=False)
+
+    def _answer_to(self, obs: Any, *, unchanging: bool) -> Any:
         if not (self._has_answer and same_observation(self._seen, obs)):
             answer = self.evaluate(obs)
             if not self.remembers:
                 return answer
-            # A copy: envs with copy=False write the next observation into the same array.
-            self._seen, self._answer, self._has_answer = copy_observation(obs), answer, True
+            self.remember(obs, answer, unchanging=unchanging)
         return self._answer
+
+    def remember(self, obs: Any, answer: Any, *, unchanging: bool = False) -> None:
+        """Take in what the agent has already said of `obs`, so that no wrapper asks for it again.
+
+        With `unchanging` the caller promises never to write into `obs`: no copy is kept.
+        """
+        # A copy: envs with copy=False write the next observation into the same array.
+        self._seen = obs if unchanging else copy_observation(obs)
+        self._answer, self._has_answer = answer, True
+
+    def require_agent_in_this_process(self) -> None:
+        """Raise if this is a copy of a critic whose agent learns in another process."""
+        if self._process != os.getpid() or (_in_vector_worker() and not self.needs_observations):
+            raise RuntimeError(
+                "A shaping wrapper with a critic runs in a worker process, where the critic is a "
+                "copy that does not learn. Wrap the vector env instead: adops_wrappers.vector has "
+                "the twin of every wrapper under the same name, and adops_wrappers.sb3.SB3VecEnv "
+                "hands such a stack to Stable-Baselines3. If the agent itself lives in this "
+                "process, call critic.register(fn) here."
+            )
 
     def attach(
         self, layout: EnvLayout, discounts: tuple[float, float] | None, int_bootstrap: str
     ) -> None:
-        """Hear from a wrapper that is going to consult this critic what its streams are.
+        """Receive the discounts and the end-of-episode rule of the wrapper that uses this critic.
 
-        A critic that learns by itself takes γ_E, γ_I and the rule at episode ends from here.
+        A critic that learns by itself takes them from here.
         """
 
     @property
-    def observe(self) -> Callable[[Transition], None] | None:
-        """The function's own `observe(transition)`, if it learns from what the wrapper sees."""
-        return getattr(self._fn, "observe", None)
+    def needs_observations(self) -> bool:
+        """Whether the registered function learns, by an `observe(transition)` of its own."""
+        return self._learns
+
+    def reset(self, mask: BoolArray | None) -> None:
+        """Hear that new episodes begin in the rows of `mask`, or in all."""
+
+    def observe(self, transition: Transition) -> None:
+        """Show the registered function what the wrapper has seen, if it learns from that."""
+        if self._learns:
+            self._fn.observe(transition)  # type: ignore[union-attr]
 
     def wraps(self, fn: Any) -> bool:
         """Whether `fn` is the registered function itself."""
@@ -111,9 +162,12 @@ class CriticHandle:
             )
         return self._fn(obs)
 
-    def estimate(self, obs: Any, num_envs: int) -> ValueEstimates:
-        """Return the checked estimates for `obs`, a batch of `num_envs` (1 for a single env)."""
-        return value_estimates(self(obs), num_envs)
+    def estimate(self, obs: Any, num_envs: int, *, unchanging: bool = False) -> ValueEstimates:
+        """Return the checked estimates for `obs`, a batch of `num_envs` (1 for a single env).
+
+        With `unchanging` the caller promises never to write into `obs`: no copy is kept.
+        """
+        return value_estimates(self._answer_to(obs, unchanging=unchanging), num_envs)
 
 
 class _BareCritic(CriticHandle):
@@ -159,13 +213,7 @@ def value_estimates(answer: Any, num_envs: int) -> ValueEstimates:
 
 
 def _values(name: str, values: Any, num_envs: int) -> FloatArray:
-    array = to_float64(values)
-    if array.size != num_envs or array.shape not in ((), (1,), (num_envs,), (num_envs, 1)):
-        raise ValueError(
-            f"The critic's {name} must hold one value for each of {num_envs} observations, of "
-            f"shape ({num_envs},) or ({num_envs}, 1); got shape {array.shape}."
-        )
-    return _finite(name, array.reshape(num_envs))
+    return _finite(name, one_per_row(f"The critic's {name}", values, num_envs, "observations"))
 
 
 def _q_values(values: Any, num_envs: int) -> FloatArray:
@@ -194,3 +242,10 @@ def _summary(answer: Any) -> str:
     if isinstance(answer, tuple | list):
         return f"a {type(answer).__name__} of {len(answer)}"
     return f"a {type(answer).__name__}"
+
+
+def _in_vector_worker() -> bool:
+    """Whether this process steps envs for Gymnasium's AsyncVectorEnv or SB3's SubprocVecEnv."""
+    process = current_process()
+    runs = getattr(getattr(process, "_target", None), "__module__", "")
+    return process.name.startswith("Worker<") or runs.startswith("stable_baselines3.")

@@ -11,8 +11,16 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import Autoreset
 
-from adops_wrappers.arrays import BoolArray, replace_rows, select_rows
+from adops_wrappers.arrays import (
+    BoolArray,
+    batch_length,
+    copy_observation,
+    replace_rows,
+    select_rows,
+    to_numpy,
+)
 from adops_wrappers.shaping.base import restore_array
+from adops_wrappers.stack import find_layer
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,8 @@ class EnvLayout:
     """The space of one observation."""
     action_space: gym.Space[Any]
     """The space of one action."""
+    mode_is_assumed: bool = False
+    """Whether the env does not declare its mode."""
 
     @staticmethod
     def of_env(env: Any) -> EnvLayout:
@@ -36,7 +46,8 @@ class EnvLayout:
                 "VectorEnv take the class of the same name in adops_wrappers.vector, or the "
                 "name in adops_wrappers, which accepts both."
             )
-        mode = AutoresetMode.NEXT_STEP if _resets_itself(env) else AutoresetMode.DISABLED
+        resets_itself = find_layer(env, Autoreset) is not None
+        mode = AutoresetMode.NEXT_STEP if resets_itself else AutoresetMode.DISABLED
         return EnvLayout(1, False, mode, env.observation_space, env.action_space)
 
     @staticmethod
@@ -55,29 +66,29 @@ class EnvLayout:
                 "environments at a time, in changing order. Shaping needs every environment at "
                 "every step: build it with batch_size equal to num_envs."
             )
+        mode = _declared_mode(env)
+        if mode is None:
+            gym.logger.warn(
+                f"{env.unwrapped} does not declare its autoreset mode; NEXT_STEP is assumed. Say "
+                'what it does: metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP, SAME_STEP or '
+                "DISABLED. See https://farama.org/Vector-Autoreset-Mode."
+            )
         return EnvLayout(
             env.num_envs,
             True,
-            _autoreset_mode(env),
+            mode or AutoresetMode.NEXT_STEP,
             env.single_observation_space,
             env.single_action_space,
+            mode_is_assumed=mode is None,
         )
 
 
-def _resets_itself(env: Any) -> bool:
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, Autoreset):
-            return True
-        env = env.env
-    return False
-
-
-def _autoreset_mode(env: VectorEnv) -> AutoresetMode:
+def _declared_mode(env: VectorEnv) -> AutoresetMode | None:
     # The instance first: AtariVectorEnv writes into metadata that all vector envs share.
     mode = getattr(env.unwrapped, "autoreset_mode", None)
     if mode is None:
-        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-    return AutoresetMode(mode)
+        mode = env.metadata.get("autoreset_mode")
+    return None if mode is None else AutoresetMode(mode)
 
 
 def _batch_size(env: Any) -> int | None:
@@ -99,7 +110,7 @@ def split_reset_mask(
     mask = options.get("reset_mask")
     if mask is None:
         return None, dict(options)
-    rows = np.asarray(mask)
+    rows = to_numpy(mask)
     if rows.dtype != np.bool_ or rows.shape != (num_envs,):
         raise ValueError(
             f"options['reset_mask'] must be a boolean array of shape ({num_envs},), got dtype "
@@ -109,7 +120,11 @@ def split_reset_mask(
 
 
 class EpisodeTracker:
-    """Follows the episodes of all rows through steps, resets and autoresets."""
+    """Follows the episodes of all rows through steps, resets and autoresets.
+
+    The lowest wrapper of a stack moves it on; a wrapper directly above sees the same steps and
+    reads it.
+    """
 
     def __init__(self, layout: EnvLayout) -> None:
         self.layout = layout
@@ -121,21 +136,29 @@ class EpisodeTracker:
         """Rows whose next step only resets them (NEXT_STEP)."""
         self.last_obs: Any = None
         """The observation on which the next action is taken; None before a full reset."""
+        self._obs_is_a_copy = False
+        self.steps = self.elapsed
+        """`elapsed` before the last step."""
+        self.valid = ~self.pending_reset
+        """The rows for which the last step was a real transition."""
+        self.ended = self.pending_reset
+        """The rows whose episode the last step ended."""
+        self._info: dict[str, Any] = {}
+        self._final_obs: Any = None
 
     def reset(self, obs: Any, mask: BoolArray | None) -> None:
         """Start new episodes in the rows of `mask`, or in all."""
+        space, rows = self.layout.observation_space, self.layout.num_envs
         if mask is None:
-            self.elapsed[:] = 0
-            self.pending_reset[:] = False
-            self.last_obs = obs
-            return
-        self.require_reset_done()
-        self.elapsed[mask] = 0
-        self.pending_reset[mask] = False
-        if _batch_length(obs) == self.layout.num_envs:
-            self.last_obs = obs
-        else:  # envpool returns only the rows that it reset
-            self.last_obs = replace_rows(self.layout.observation_space, self.last_obs, mask, obs)
+            self.elapsed = np.zeros(rows, dtype=np.int64)
+            self.pending_reset = np.zeros(rows, dtype=np.bool_)
+        else:
+            self.require_reset_done()
+            self.elapsed = np.where(mask, 0, self.elapsed)
+            self.pending_reset = self.pending_reset & ~mask
+            if batch_length(space, obs) != rows:  # envpool returns only the rows that it reset
+                obs = replace_rows(space, self.last_obs, mask, obs)
+        self.last_obs, self._obs_is_a_copy = obs, False
 
     def require_reset_done(self) -> None:
         """Raise unless there is a full observation to act on."""
@@ -145,50 +168,72 @@ class EpisodeTracker:
                 "step() a full reset is needed too."
             )
 
-    def advance(self, obs: Any, ended: BoolArray) -> BoolArray:
-        """Take in one step; return the mask of the rows for which it was a real transition."""
-        valid = ~self.pending_reset
+    def advance(self, obs: Any, ended: BoolArray, info: dict[str, Any]) -> None:
+        """Take in one step."""
+        if self.layout.mode_is_assumed and "final_obs" in info:
+            raise ValueError(
+                "The vector env does not declare its autoreset mode and reports info['final_obs'], "
+                "as envs do that reset an episode within the step that ends it. Declare it before "
+                'wrapping: env.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP.'
+            )
+        self.steps, self.valid, self.ended = self.elapsed, ~self.pending_reset, ended
         if self.same_step:
             self.elapsed = np.where(ended, 0, self.elapsed + 1)
         else:
-            self.elapsed = np.where(valid, self.elapsed + 1, 0)
+            self.elapsed = np.where(self.valid, self.elapsed + 1, 0)
             if self._next_step:
-                self.pending_reset = ended & valid
-        self.last_obs = obs
-        return valid
+                self.pending_reset = ended & self.valid
+        self.last_obs, self._obs_is_a_copy = obs, False
+        self._info, self._final_obs = info, None
 
-    def final_observations(self, info: dict[str, Any], ended: BoolArray) -> Any:
+    def keep_observation(self) -> None:
+        """Make `last_obs` a copy, once, that neither env nor agent can overwrite."""
+        if not self._obs_is_a_copy:
+            self.last_obs, self._obs_is_a_copy = copy_observation(self.last_obs), True
+
+    def forget(self) -> None:
+        """After an error: only a full reset makes the state of all rows consistent again."""
+        self.last_obs = None
+
+    @property
+    def resets_within_step(self) -> bool:
+        """Whether `last_obs` begins a new episode in the rows in `ended` (SAME_STEP)."""
+        return self.same_step and bool(self.ended.any())
+
+    def final_observations(self) -> Any:
         """Return the batch of true last observations of the rows in `ended` (SAME_STEP)."""
-        final = info.get("final_obs")
-        if final is None:
-            raise ValueError(
-                "The vector env ended an episode in SAME_STEP mode without info['final_obs'], so "
-                "the true next observation is unknown. Let the env report it, or use NEXT_STEP."
-            )
-        return select_rows(self.layout.observation_space, final, ended)
+        if self._final_obs is None:
+            final = self._info.get("final_obs")
+            if final is None:
+                raise ValueError(
+                    "The vector env ended an episode in SAME_STEP mode without info['final_obs'], "
+                    "so the true next observation is unknown. Let the env report it, or use "
+                    "NEXT_STEP."
+                )
+            self._final_obs = select_rows(self.layout.observation_space, final, self.ended)
+        return self._final_obs
 
-    def true_next_observations(self, obs: Any, info: dict[str, Any], ended: BoolArray) -> Any:
+    def next_observations(self) -> Any:
         """Return what each row saw after its action, before any reset within the step."""
-        if not (self.same_step and ended.any()):
-            return obs
-        final = self.final_observations(info, ended)
-        return replace_rows(self.layout.observation_space, obs, ended, final)
+        if not self.resets_within_step:
+            return self.last_obs
+        space, final = self.layout.observation_space, self.final_observations()
+        return replace_rows(space, self.last_obs, self.ended, final)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of every row; the last observation is added by its owner."""
+        """Return the position of every row."""
         return {"elapsed": self.elapsed.copy(), "pending_reset": self.pending_reset.copy()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+    def load_state_dict(self, state: dict[str, Any], last_obs: Any) -> None:
+        """Restore a `state_dict()` and the observation on which the next action is taken."""
         self.elapsed = restore_array("the episode steps", state["elapsed"], self.elapsed)
         self.pending_reset = restore_array(
             "the pending resets", state["pending_reset"], self.pending_reset
         )
+        self.last_obs, self._obs_is_a_copy = copy_observation(last_obs), True
 
 
-def _batch_length(batch: Any) -> int:
-    if isinstance(batch, dict):
-        return _batch_length(next(iter(batch.values())))
-    if isinstance(batch, tuple) and isinstance(batch[0], np.ndarray | dict | tuple):
-        return _batch_length(batch[0])
-    return len(batch)
+def tracker_below(env: Any) -> EpisodeTracker | None:
+    """Return the tracker of `env` if it is a wrapper of this package: it sees the same steps."""
+    tracker = getattr(env, "episodes", None)
+    return tracker if isinstance(tracker, EpisodeTracker) else None

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from adops_wrappers import vector, wrappers
+from adops_wrappers.stack import layers, stateful_layers
 
 
 @contextmanager
@@ -36,14 +37,32 @@ def evaluation_mode(env: Any) -> Iterator[Any]:
             part.frozen = frozen
 
 
+def load_learned(env: Any, state: dict[str, Any]) -> None:
+    """Give a stack what another has learned across episodes: counts, scales, F̄, ζ and β.
+
+    The two may have different numbers of envs, as for an evaluation beside training. Debts and
+    running episodes stay behind: reset the env before the next step.
+
+    Args:
+        env: A stack of the same wrappers.
+        state: The other's `adops_wrappers.stack.stack_state_dict`.
+    """
+    for name, layer in stateful_layers(env).items():
+        if isinstance(layer, wrappers.ShapingWrapper | vector.ShapingWrapper):
+            layer.core.shaper.load_learned(state[name]["shaper"])
+        elif isinstance(layer, wrappers.IntrinsicRewardWrapper | vector.IntrinsicRewardWrapper):
+            source, normalizer = layer.runner.source, layer.runner.normalizer
+            if state[name]["source"] is not None:
+                source.load_state_dict(state[name]["source"])
+            if normalizer is not None:
+                normalizer.load_learned(state[name]["normalizer"])
+
+
 def _stateful_parts(env: Any) -> Iterator[Any]:
-    while True:
-        if isinstance(env, wrappers.ShapingWrapper | vector.ShapingWrapper):
-            yield env.core.shaper
-            yield env.core.critic
-        elif isinstance(env, wrappers.IntrinsicRewardWrapper | vector.IntrinsicRewardWrapper):
-            yield env.runner.source
-            yield env.runner.normalizer
-        if not hasattr(env, "env"):
-            return
-        env = env.env
+    for layer in layers(env):
+        if isinstance(layer, wrappers.ShapingWrapper | vector.ShapingWrapper):
+            yield layer.core.shaper
+            yield layer.core.critic
+        elif isinstance(layer, wrappers.IntrinsicRewardWrapper | vector.IntrinsicRewardWrapper):
+            yield layer.runner.source
+            yield layer.runner.normalizer

@@ -5,14 +5,28 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from difflib import get_close_matches
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, overload
+from functools import partial
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from adops_wrappers import _checks, vector, wrappers
 from adops_wrappers.critic import CriticHandle
+from adops_wrappers.shaping import (
+    ADOPES,
+    ADOPS,
+    METHODS,
+    PBIM,
+    PBRS,
+    PIES,
+    GuardedScale,
+    Method,
+    NoShaping,
+    Shaper,
+    find_method,
+    make_grm,
+)
 
 Settings = ParamSpec("Settings")
 Single = TypeVar("Single")
@@ -56,6 +70,13 @@ class EitherWrapper(Generic[Settings, Single, Vector]):
             f"of type {type(env).__name__}. Make one with gymnasium.make or gymnasium.make_vec."
         )
 
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        raise TypeError(
+            f"{self.__name__} stands for two classes and cannot be subclassed. Derive from "
+            f"adops_wrappers.wrappers.{self.__name__} for an Env, or from "
+            f"adops_wrappers.vector.{self.__name__} for a VectorEnv."
+        )
+
     def __instancecheck__(self, instance: object) -> bool:
         return isinstance(instance, (self._single, self._vector))  # type: ignore[arg-type]
 
@@ -76,28 +97,23 @@ IntrinsicRewardWrapper = EitherWrapper(
 )
 
 
-class _Method(NamedTuple):
-    wrapper: EitherWrapper[Any, Any, Any]
-    preset: dict[str, Any]
-    """Settings that the name stands for; `intrinsic_scale` multiplies the user's."""
+ShapingWrapper = EitherWrapper(wrappers.ShapingWrapper, vector.ShapingWrapper)
+_OF_WRAPPER = ("intrinsic_scale", "add_to_reward", "int_bootstrap", "potential")
+"""The settings that are no matter of the maths."""
 
-
-_METHODS = {
-    "none": _Method(NoShapingWrapper, {}),
-    "adops": _Method(ADOPSWrapper, {}),
-    "adopes": _Method(ADOPESWrapper, {}),
-    "adopes-half": _Method(ADOPESWrapper, {"intrinsic_scale": 0.5}),
-    "pies": _Method(PIESWrapper, {}),
-    "pbim": _Method(PBIMWrapper, {}),
-    "pbim-norm": _Method(PBIMWrapper, {"normalize": True}),
-    "grm": _Method(GRMWrapper, {}),
-    "grm-norm": _Method(GRMWrapper, {"normalize": True}),
-    "pbrs": _Method(PBRSWrapper, {}),
-    "guarded": _Method(GuardedScaleWrapper, {}),
+_NAMED: dict[Callable[..., Shaper], EitherWrapper[Any, Any, Any]] = {
+    NoShaping: NoShapingWrapper,
+    ADOPS: ADOPSWrapper,
+    ADOPES: ADOPESWrapper,
+    PIES: PIESWrapper,
+    PBIM: PBIMWrapper,
+    make_grm: GRMWrapper,
+    PBRS: PBRSWrapper,
+    GuardedScale: GuardedScaleWrapper,
 }
-_ALIASES = {"raw": "none"}
+"""The shapers that have wrappers of their own; `make_shaping` builds any other without."""
 
-SHAPINGS: tuple[str, ...] = tuple(_METHODS)
+SHAPINGS: tuple[str, ...] = tuple(METHODS)
 """The names that `make_shaping` takes; `raw` is an alias of `none`."""
 
 
@@ -131,7 +147,8 @@ def make_shaping(
         name: `none` (or `raw`) keeps F; `adopes-half` is ADOPES on F/2; `pbim-norm` and
             `grm-norm` subtract the running mean of F; the others are the wrappers' defaults.
         env: An `Env` or a `VectorEnv` with a source of F.
-        critic: Needed by `adops`, `adopes` and `adopes-half`; others report its final values.
+        critic: Needed by `adops`, `adopes`, `adopes-half` and `guarded`; others report its final
+            values.
         **settings: The wrapper's own settings.
 
     Example:
@@ -141,16 +158,23 @@ def make_shaping(
         >>> make_shaping("grm", env, delay=2).shaper.describe()
         'GRM (delay=2, gamma=0.99)'
     """
-    method = _METHODS.get(_ALIASES.get(name, name)) if isinstance(name, str) else None
-    if method is None:
-        nearest = get_close_matches(str(name).lower(), [*SHAPINGS, *_ALIASES], n=1, cutoff=0.0)
-        raise ValueError(
-            f"There is no shaping method {name!r}. Did you mean {nearest[0]!r}? The names are: "
-            f"{', '.join(SHAPINGS)}."
-        )
-    preset = dict(method.preset)
-    if "intrinsic_scale" in settings and "intrinsic_scale" in preset:
-        preset["intrinsic_scale"] *= _checks.non_negative(
-            "intrinsic_scale", settings.pop("intrinsic_scale")
-        )
-    return method.wrapper(env, critic=critic, **{**preset, **settings})
+    method = find_method(name)
+    scale = _checks.non_negative("intrinsic_scale", settings.pop("intrinsic_scale", 1.0))
+    settings = {**method.presets, **settings, "intrinsic_scale": method.intrinsic_scale * scale}
+    wrap = _NAMED.get(method.build or method.shaper) or partial(_wrap_undressed, method)
+    shaped = wrap(env, critic=critic, **settings)
+    shaped.shaper.built_as = method.name
+    return shaped
+
+
+def _wrap_undressed(method: Method, env: Any, critic: Any, **settings: Any) -> Any:
+    """Wrap `env` with a method that has no wrapper classes of its own."""
+    of_wrapper = {name: settings.pop(name) for name in _OF_WRAPPER if name in settings}
+    return ShapingWrapper(
+        env,
+        partial(method.make, **settings),
+        critic=critic,
+        consults_critic=method.needs_critic,
+        needs_intrinsic=not method.needs_potential,
+        **of_wrapper,
+    )

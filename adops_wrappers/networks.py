@@ -157,6 +157,23 @@ def mlp(sizes: Sequence[int], output: int | None = None) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+class ValueNetwork(nn.Module):
+    """An encoder and an MLP whose last layer starts at 0, so that all values do."""
+
+    def __init__(self, packer: ObservationPacker, hidden: list[int], outputs: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(packer, clip=10.0)
+        self.body = mlp([self.encoder.features, *hidden], outputs)
+        last = self.body[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+
+    def forward(self, packed: list[torch.Tensor]) -> torch.Tensor:
+        """Return `outputs` values for each packed observation."""
+        return self.body(self.encoder(packed))  # type: ignore[no-any-return]
+
+
 class _BoxEncoder(nn.Module):
     def __init__(self, space: spaces.Box, clip: float, whiten: str) -> None:
         super().__init__()

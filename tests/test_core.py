@@ -15,13 +15,15 @@ GAMMAS = {"gamma_ext": tk.GAMMA_EXT, "gamma_int": tk.GAMMA_INT}
 
 
 class Ear:
+    needs_observations = False
+
     def __init__(self) -> None:
         self.heard: list[Any] = []
 
     def reset(self, mask: Any) -> None:
         self.heard.append(None if mask is None else mask.tolist())
 
-    def record(self, transition: Transition) -> None:
+    def observe(self, transition: Transition) -> None:
         self.heard.append(transition)
 
 
@@ -42,9 +44,10 @@ def run(env: Any, mode: AutoresetMode, steps: int = 30) -> list[Any]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_listener_hears_the_transition_that_the_method_acted_on(mode: AutoresetMode) -> None:
+def test_observer_is_shown_the_transition_that_the_method_acted_on(mode: AutoresetMode) -> None:
     env = stack("adops", mode, CriticHandle(tk.critic), **GAMMAS)
-    ear = env.core.listener = Ear()
+    ear = Ear()
+    env.core.observers.append(ear)
     shaped = run(env, mode)
     heard = [entry for entry in ear.heard if isinstance(entry, Transition)]
     again = [ADOPS(3, **GAMMAS).step(t).tolist() for t in heard]
@@ -63,10 +66,12 @@ def test_consulting_gives_every_method_the_same_transition_and_leaves_f_as_it_is
     plain = run(stack("grm", mode, None), mode)
     env = stack("grm", mode, None)
     env.core.consult(tk.critic, potential=tk.potential)
-    ear = env.core.listener = Ear()
+    ear = Ear()
+    env.core.observers.append(ear)
     assert run(env, mode) == plain
     reference = stack("adops", mode, tk.critic)
-    reference.core.listener = expected = Ear()
+    expected = Ear()
+    reference.core.observers.append(expected)
     run(reference, mode)
     for seen, want in zip(ear.heard, expected.heard, strict=True):
         if isinstance(want, Transition):
@@ -89,3 +94,30 @@ def test_consulting_another_critic_than_the_method_is_refused() -> None:
     core = stack("grm", AutoresetMode.NEXT_STEP, None).core
     with pytest.raises(ValueError, match="SAME_STEP"):
         core.consult(handle, int_bootstrap="reset")
+
+
+class Looker(Ear):
+    needs_observations = True
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_any_number_of_observers_may_listen_and_stop(mode: AutoresetMode) -> None:
+    env = stack("pies", mode, None, intrinsic_scale=0.5, update_every=1, decay_updates=40)
+    ear, looker = Ear(), Looker()
+    env.core.observers += [ear, looker]
+    bonus = []
+    env.reset(seed=3)
+    for action in np.random.default_rng(0).integers(0, 3, (6, 3)):
+        _, _, terminated, truncated, info = env.step(action)
+        bonus.append(info["raw_intrinsic_reward"].tolist())
+        if mode is AutoresetMode.DISABLED and (terminated | truncated).any():
+            env.reset(options={"reset_mask": terminated | truncated})
+        if len(bonus) == 3:
+            env.core.observers.remove(ear)
+    assert sum(isinstance(entry, Transition) for entry in ear.heard) == 3
+    seen = [entry for entry in looker.heard if isinstance(entry, Transition)]
+    assert [t.raw_intrinsic.tolist() for t in seen] == bonus
+    for t in seen:
+        np.testing.assert_array_equal(t.intrinsic, 0.5 * t.raw_intrinsic)
+        expected = tk.source(t.observation, t.action, t.next_observation)
+        np.testing.assert_allclose(t.raw_intrinsic, np.where(t.valid, expected, 0.0))

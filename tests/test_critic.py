@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -258,8 +262,6 @@ def test_bad_answers_and_life_after_them(fn: Any, error: type[Exception], messag
 
 
 def test_q_values_need_discrete_actions() -> None:
-    import gymnasium as gym
-
     env = IntrinsicRewardWrapper(gym.make("Pendulum-v1"), lambda s, a, ns: 0.0)
     env = ADOPSWrapper(env, lambda obs: (0.0, 0.0, [1.0]))
     env.reset(seed=0)
@@ -283,3 +285,89 @@ def test_unregistered_missing_and_wrong_critics() -> None:
 def test_as_handle_keeps_a_handle() -> None:
     handle = CriticHandle()
     assert as_handle(handle) is handle
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_nan_in_observations_costs_no_second_pass(mode: AutoresetMode) -> None:
+    class Holes(gym.ObservationWrapper):
+        def observation(self, observation: Any) -> Any:
+            return np.where([False, False, True], np.nan, observation)
+
+    env: Any = SyncVectorEnv(
+        [lambda: Holes(tk.ScriptedEnv(longest=10**6))] * 3, autoreset_mode=mode
+    )
+    fn = Counting(lambda obs: (obs[:, 0], obs[:, 1]))
+    critic = CriticHandle(fn)
+    env = ADOPSWrapper(IntrinsicRewardWrapper(env, lambda s, a, n: np.ones(3)), critic)
+    obs, _ = env.reset(seed=0)
+    for _ in range(10):
+        critic(obs)
+        obs, *_ = env.step(np.zeros(3, dtype=np.int64))
+    assert len(fn.seen) == 11
+    other = obs.copy()
+    other[2, 2] = 0.0
+    critic(other)
+    assert len(fn.seen) == 12
+
+
+def test_fixed_batch_always_gives_the_critic_all_rows() -> None:
+    acts = np.random.default_rng(0).integers(0, 3, (40, 3))
+    results = []
+    for fixed in (False, True):
+        fn = Counting()
+        env = vector_stack(CriticHandle(fn, fixed_batch=fixed), AutoresetMode.SAME_STEP)
+        env.reset(seed=2)
+        infos = [env.step(action)[4] for action in acts]
+        results.append(
+            [(i["intrinsic_reward"].tolist(), str(i.get("final_value_ext"))) for i in infos]
+        )
+        assert ({len(obs) for obs in fn.seen} == {3}) == fixed
+    assert results[0] == results[1]
+
+
+def in_child(work: Any, start: str) -> str:
+    """Run `work` in another process and return what it returns, or the error's text."""
+    context = multiprocessing.get_context(start)
+    receive, send = context.Pipe(duplex=False)
+    child = context.Process(target=_report, args=(cloudpickle.dumps(work), send))
+    child.start()
+    answer: str = receive.recv()
+    child.join()
+    return answer
+
+
+def _report(work: bytes, send: Any) -> None:
+    try:
+        send.send(cloudpickle.loads(work)())
+    except RuntimeError as error:
+        send.send(str(error))
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_copy_of_a_critic_in_another_process_is_noticed(start: str) -> None:
+    critic = CriticHandle(tk.critic)
+
+    def play(register: bool) -> str:
+        if register:
+            critic.register(tk.critic)
+        env = ADOPSWrapper(IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source), critic)
+        env.reset(seed=0)
+        env.step(0)
+        return "played"
+
+    assert "a copy that does not learn" in in_child(partial(play, False), start)
+    assert in_child(partial(play, True), start) == "played"
+    assert play(False) == "played"
+
+
+def test_what_the_agent_has_said_elsewhere_is_not_asked_again() -> None:
+    fn = Counting()
+    critic, obs = CriticHandle(fn), np.ones((3, 2))
+    critic.remember(obs, "said")
+    obs[:] = 2.0
+    assert critic(np.ones((3, 2))) == "said"
+    assert not fn.seen
+    critic.updated()
+    critic(np.ones((3, 2)))
+    assert len(fn.seen) == 1

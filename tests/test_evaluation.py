@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from functools import partial
+
 import gymnasium as gym
+import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from adops_wrappers import (
     CountBonus,
@@ -10,7 +14,11 @@ from adops_wrappers import (
     IntrinsicRewardWrapper,
     PIESWrapper,
     evaluation_mode,
+    make_shaping,
 )
+from adops_wrappers.evaluation import load_learned
+from adops_wrappers.shaping.methods import METHODS, trainable_methods
+from adops_wrappers.stack import stack_state_dict
 from tests import toolkit as tk
 
 
@@ -44,3 +52,39 @@ def test_thaws_after_an_error_and_keeps_what_was_frozen() -> None:
         1 / bonus.counts.get(b"never", 0 if bonus.frozen else 1)
     assert not bonus.frozen
     assert env.shaper.frozen
+
+
+def trained_stack(method, num_envs, steps):
+    envs = SyncVectorEnv(
+        [partial(gym.make, tk.CLIFF)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP
+    )
+    normalizer = IntrinsicReturnNormalizer(num_envs, gamma=0.9)
+    source = IntrinsicRewardWrapper(envs, CountBonus(), normalizer=normalizer)
+    settings = {"update_every": 2} if "update_every" in METHODS[method].settings else {}
+    stack = make_shaping(method, source, lambda obs: (np.zeros(len(obs)),) * 2, **settings)
+    rng = np.random.default_rng(0)
+    stack.reset(seed=0)
+    for _ in range(steps):
+        stack.step(rng.integers(0, 4, num_envs))
+    return stack, source
+
+
+@pytest.mark.parametrize("method", trainable_methods())
+def test_what_was_learned_goes_to_a_stack_of_another_size(method):
+    trained, source = trained_stack(method, 3, 20)
+    fresh, fresh_source = trained_stack(method, 1, 0)
+    load_learned(fresh, stack_state_dict(trained))
+    assert fresh_source.runner.source.counts == source.runner.source.counts != {}
+    assert fresh_source.runner.normalizer.std == source.runner.normalizer.std != 1.0
+    assert fresh.shaper.zeta == trained.shaper.zeta
+    # In a new episode, without debts: F' of its first step follows from what was learned alone.
+    fresh.reset(seed=5)
+    with evaluation_mode(fresh):
+        info = fresh.step(np.array([0]))[4]
+    f = fresh.core.intrinsic_scale * info["raw_intrinsic_reward"][0]
+    saved = trained.shaper.state_dict()
+    if method.endswith("-norm"):
+        f -= saved["mean"].mean()
+        assert saved["mean"].mean() > 0.0
+    if not METHODS[method].clamps:
+        assert info["intrinsic_reward"][0] == pytest.approx(fresh.shaper.zeta * f, rel=1e-12)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
 from typing import Any
 
 import pytest
@@ -50,6 +51,28 @@ def test_twins_have_the_same_arguments(name: str) -> None:
         return [(p.name, p.default, p.kind) for p in parameters]
 
     assert arguments(one) == arguments(many) == arguments(getattr(package, name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_subclassing_names_the_two_classes(name: str) -> None:
+    factory = getattr(package, name)
+    with pytest.raises(TypeError, match=rf"adops_wrappers\.wrappers\.{name} for an Env, or from"):
+
+        class Mine(factory):  # type: ignore[misc, valid-type]
+            pass
+
+    class Works(getattr(package.wrappers, name)):  # type: ignore[misc]
+        pass
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_shows_the_formula_and_the_arguments(name: str) -> None:
+    for kind in (package.wrappers, package.vector):
+        cls = getattr(kind, name)
+        shown = pydoc.plain(pydoc.render_doc(cls))
+        assert cls.__doc__.split("\n")[0] in shown
+        for argument in inspect.signature(cls).parameters:
+            assert f"{argument}: " in shown
 
 
 def test_names() -> None:

@@ -1,4 +1,4 @@
-"""The core never imports torch; what needs it says how to get it."""
+"""What an import loads: no torch, no audit, no gallery, until they are used."""
 
 from __future__ import annotations
 
@@ -19,6 +19,26 @@ import adops_wrappers, adops_wrappers.wrappers, adops_wrappers.vector, adops_wra
 from adops_wrappers import *
 assert "torch" not in sys.modules
 assert not hasattr(adops_wrappers, "Nothing")
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_import_loads_neither_the_audit_nor_the_gallery() -> None:
+    code = """
+import sys
+import adops_wrappers, gymnasium
+loaded = [name for name in sys.modules if name.startswith("adops_wrappers.")]
+assert not [name for name in loaded if name.startswith("adops_wrappers.tabular")], loaded
+assert [n for n in loaded if n.startswith("adops_wrappers.envs")] == ["adops_wrappers.envs"], loaded
+for heavy in ("inspect", "training", "td_critic", "networks", "sb3"):
+    assert f"adops_wrappers.{heavy}" not in loaded
+assert {"audit", "AuditReport", "FiniteMDP", "TDCritic", "make_shaping"} <= set(dir(adops_wrappers))
+assert "adops_wrappers.tabular" not in sys.modules
+assert gymnasium.make("adops/KeyDoor-v0").reset(seed=0)
+assert adops_wrappers.tabular.FiniteMDP is adops_wrappers.FiniteMDP
+from adops_wrappers import FiniteMDP, audit
+assert adops_wrappers.audit is audit is sys.modules["adops_wrappers.tabular"].audit
 """
     done = run(code)
     assert done.returncode == 0, done.stderr

@@ -40,9 +40,9 @@ class Watched(TDCritic):
         super().__init__(*args, **kwargs)
         self.seen: list[Transition] = []
 
-    def _observe(self, transition: Transition) -> None:
+    def observe(self, transition: Transition) -> None:
         self.seen.append(transition)
-        super()._observe(transition)
+        super().observe(transition)
 
 
 def adops(env: Any, source: Any, space: Any, **settings: Any) -> tuple[Any, Watched]:

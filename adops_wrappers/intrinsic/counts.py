@@ -77,7 +77,7 @@ class CountBonus:
         return {"counts": dict(self.counts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         self.counts = dict(state["counts"])
 
 
@@ -123,7 +123,7 @@ class EpisodicCountBonus(CountBonus):
         return {"episodes": {row: dict(counts) for row, counts in self.episodes.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         self.episodes = {row: dict(counts) for row, counts in state["episodes"].items()}
 
 
@@ -149,6 +149,8 @@ def _batch_bytes(batch: Any, rows: int | None) -> np.ndarray[Any, np.dtype[np.ui
             f"CountBonus cannot turn an observation of type {type(batch).__name__} into bytes. "
             "Pass key=, a function from one observation to a hashable value."
         )
+    if array.dtype.kind in "fc":
+        array = array + 0.0  # -0.0 becomes 0.0: equal numbers are the same state
     flat = np.ascontiguousarray(array).reshape(1 if rows is None else rows, -1)
     return flat.view(np.uint8)
 

@@ -46,6 +46,7 @@ class IntrinsicReturnNormalizer:
         self.returns = np.zeros(self.num_envs)
         self._moments = _Moments()
         self._collected = _Moments()
+        self._provisional = False
 
     @property
     def std(self) -> float:
@@ -81,9 +82,22 @@ class IntrinsicReturnNormalizer:
             collected: What to take instead of this object's own `collected`. Processes that
                 share a run give `collected` of all of them, in one order, and so scale alike.
         """
+        new = _Moments()
         for moments in [self.collected] if collected is None else collected:
-            self._moments.merge(_Moments(*moments))
+            new.merge(_Moments(*moments))
+        if self._provisional and new.count:
+            self._moments, self._provisional = _Moments(), False
+        self._moments.merge(new)
         self._collected = _Moments()
+
+    def restart(self) -> None:
+        """Begin anew, but divide by the present scale until the next `update()`.
+
+        For a scale that random actions have started: as soon as there are returns of the agent,
+        those alone count.
+        """
+        self.returns = np.zeros(self.num_envs)
+        self._collected, self._provisional = _Moments(), True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the filter and the moments."""
@@ -91,13 +105,19 @@ class IntrinsicReturnNormalizer:
             "returns": self.returns.copy(),
             "moments": self._moments.as_list(),
             "collected": self._collected.as_list(),
+            "provisional": self._provisional,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         self.returns = restore_array("the filtered returns", state["returns"], self.returns)
+        self.load_learned(state)
+
+    def load_learned(self, state: dict[str, Any]) -> None:
+        """Restore the scale of a `state_dict()`, which may be of another number of envs."""
         self._moments = _Moments(*state["moments"])
         self._collected = _Moments(*state["collected"])
+        self._provisional = bool(state.get("provisional", False))
 
 
 class _Moments:

@@ -132,11 +132,13 @@ class RND:
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         self.target.load_state_dict(state["target"])
         self.predictor.load_state_dict(state["predictor"])
         self.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # torch would share it
-        self._waiting = deepcopy(state["waiting"])
+        self._waiting = [
+            [part.to(self.device, copy=True) for part in parts] for parts in state["waiting"]
+        ]
 
 
 class _Network(nn.Module):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, to_float64
+from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, one_per_row
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer
 
@@ -24,15 +24,22 @@ class SourceRunner:
             with the rows whose episode is over, after its last step and at every reset.
         layout: The env's number of rows, spaces and autoreset mode.
         normalizer: Divides F by the running scale of intrinsic returns.
+        episodes: The tracker of a wrapper directly below, which moves it on; None for one of
+            the runner's own.
     """
 
     def __init__(
-        self, source: Any, layout: EnvLayout, normalizer: IntrinsicReturnNormalizer | None
+        self,
+        source: Any,
+        layout: EnvLayout,
+        normalizer: IntrinsicReturnNormalizer | None,
+        episodes: EpisodeTracker | None,
     ) -> None:
         self.source = source
         self.layout = layout
         self.normalizer = normalizer
-        self.episodes = EpisodeTracker(layout)
+        self.episodes = EpisodeTracker(layout) if episodes is None else episodes
+        self._moves_episodes = episodes is None
         self._reward = _reward_function(source)
         self._keywords = _keywords(self._reward)
         self._reset_episodes = getattr(source, "reset_episodes", None)
@@ -44,9 +51,10 @@ class SourceRunner:
 
     def reset(self, obs: Any, mask: BoolArray | None) -> None:
         """Start new episodes in the rows of `mask`, or in all."""
-        self.episodes.reset(obs, mask)
+        if self._moves_episodes:
+            self.episodes.reset(obs, mask)
         # Kept as a copy: envs with copy=False write the next observation into the same array.
-        self.episodes.last_obs = copy_observation(self.episodes.last_obs)
+        self.episodes.keep_observation()
         if self._reset_episodes is not None:
             rows = np.ones(self.layout.num_envs, dtype=np.bool_) if mask is None else mask.copy()
             self._reset_episodes(rows)
@@ -54,44 +62,42 @@ class SourceRunner:
     def before_step(self) -> None:
         """Raise unless there is an observation to act on."""
         self.episodes.require_reset_done()
+        self._acted_on = self.episodes.last_obs
 
     def after_step(
         self, action: Any, obs: Any, ended: BoolArray, info: dict[str, Any]
     ) -> tuple[FloatArray, BoolArray]:
         """Return F and the mask of the rows that made a real transition."""
-        previous, steps_before = self.episodes.last_obs, self.episodes.elapsed
-        self.episodes.last_obs = None
-        next_obs = self.episodes.true_next_observations(obs, info, ended)
-        valid = self.episodes.advance(None, ended)
-        masks = {"valid": valid, "ended": ended & valid}
+        episodes = self.episodes
+        if self._moves_episodes:
+            episodes.advance(obs, ended, info)
+        episodes.keep_observation()
+        masks = {"valid": episodes.valid, "ended": ended & episodes.valid}
         answer = self._reward(
-            previous,
+            self._acted_on,
             action,
-            next_obs,
+            episodes.next_observations(),
             **{
                 name: masks[name].copy() if self.layout.batched else bool(masks[name][0])
                 for name in self._keywords
             },
         )
-        intrinsic = np.where(valid, self._checked(answer, valid, steps_before), 0.0)
+        intrinsic = np.where(episodes.valid, self._checked(answer), 0.0)
         if self.normalizer is not None:
-            intrinsic = self.normalizer(intrinsic, valid)
-        self.episodes.last_obs = copy_observation(obs)
+            intrinsic = self.normalizer(intrinsic, episodes.valid)
         if self._reset_episodes is not None and masks["ended"].any():
             self._reset_episodes(masks["ended"])
-        return intrinsic, valid
+        return intrinsic, episodes.valid
 
-    def _checked(self, answer: Any, valid: BoolArray, steps: Any) -> FloatArray:
-        intrinsic = to_float64(answer)
-        n = self.layout.num_envs
-        if intrinsic.size != n or intrinsic.shape not in ((), (1,), (n,), (n, 1)):
-            raise ValueError(
-                f"The source must return one intrinsic reward for each of {n} environments, of "
-                f"shape ({n},) or ({n}, 1); it returned shape {intrinsic.shape} at step "
-                f"{steps[0]} of environment 0."
+    def _checked(self, answer: Any) -> FloatArray:
+        steps = self.episodes.steps
+        try:
+            intrinsic = one_per_row(
+                "What the source returns", answer, self.layout.num_envs, "environments"
             )
-        intrinsic = intrinsic.reshape(n)
-        bad = ~np.isfinite(intrinsic) & valid
+        except ValueError as error:
+            raise ValueError(f"{str(error)[:-1]} at step {steps[0]} of environment 0.") from error
+        bad = ~np.isfinite(intrinsic) & self.episodes.valid
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
             raise ValueError(
@@ -110,7 +116,7 @@ class SourceRunner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         if state["source"] is not None:
             self.source.load_state_dict(state["source"])
         if (state["normalizer"] is None) != (self.normalizer is None):
@@ -120,8 +126,7 @@ class SourceRunner:
             )
         if self.normalizer is not None:
             self.normalizer.load_state_dict(state["normalizer"])
-        self.episodes.load_state_dict(state["episodes"])
-        self.episodes.last_obs = copy_observation(state["last_obs"])
+        self.episodes.load_state_dict(state["episodes"], state["last_obs"])
 
 
 def _reward_function(source: Any) -> Callable[..., Any]:

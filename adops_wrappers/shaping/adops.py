@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from adops_wrappers import _checks
-from adops_wrappers.shaping.base import FloatArray, Shaper, Transition
-from adops_wrappers.shaping.schedule import UpdateCounter, UpdateEvery
+from adops_wrappers.shaping.base import FloatArray, Transition, TwoStreams
+from adops_wrappers.shaping.conflict import advantages, is_bad
+from adops_wrappers.shaping.methods import Method, declare
+from adops_wrappers.shaping.schedule import Scheduled, UpdateCounter, UpdateEvery
 
 
 def adops_correction(
@@ -23,28 +25,22 @@ def adops_correction(
 ) -> FloatArray:
     """Return F₂ of eq. f_2_weak as a clamp of the total advantage.
 
-    total = c_E·A_E + c_I·δ_I with δ_I = F + γ_I·V_I(s′) − V_I(s), and A_E = δ_E unless the
-    critic gives Q values. Ω of eq. o_eq is −total. Adding c_I·F₂ moves the total to at most
-    −ε where A_E < −tie_tolerance, and to at least 0 elsewhere; otherwise F₂ = 0.
+    Ω of eq. o_eq is minus the total c_E·A_E + c_I·δ_I of `conflict.advantages`. Adding c_I·F₂
+    moves the total to at most −ε where A_E < −tie_tolerance, and to at least 0 elsewhere; where
+    it is there already, F₂ = 0.
     """
-    t = transition
-    advantage_ext = t.advantage_ext
-    if advantage_ext is None:
-        next_value_ext = np.where(t.terminated, 0.0, t.next_value_ext)
-        advantage_ext = t.reward + gamma_ext * next_value_ext - t.value_ext
-    advantage_int = t.intrinsic + gamma_int * t.next_value_int - t.value_int
-    omega = -(ext_coef * advantage_ext + int_coef * advantage_int)
-    return (
-        np.where(
-            advantage_ext < -tie_tolerance,
-            np.minimum(0.0, omega - epsilon),
-            np.maximum(0.0, omega),
-        )
-        / int_coef
+    advantage_ext, total = advantages(
+        transition,
+        gamma_ext=gamma_ext,
+        gamma_int=gamma_int,
+        ext_coef=ext_coef,
+        int_coef=int_coef,
     )
+    bad = is_bad(advantage_ext, tie_tolerance)
+    return np.where(bad, np.minimum(0.0, -total - epsilon), np.maximum(0.0, -total)) / int_coef
 
 
-class ADOPS(Shaper):
+class ADOPS(TwoStreams):
     """F′ = F + F₂, F₂ being the least change that keeps the sign of the extrinsic advantage.
 
     With a critic of the current policy this is eq. f_2_weak; with an oracle critic and
@@ -57,47 +53,41 @@ class ADOPS(Shaper):
         self,
         num_envs: int = 1,
         *,
-        gamma_ext: float = 0.999,
-        gamma_int: float = 0.99,
-        ext_coef: float = 1.0,
-        int_coef: float = 1.0,
         epsilon: float = 1e-7,
         tie_tolerance: float = 0.0,
         allow_gamma_int_above_ext: bool = False,
+        **streams: float,
     ) -> None:
-        super().__init__(num_envs)
-        self.clamp = {
-            "gamma_ext": _checks.discount("gamma_ext", gamma_ext),
-            "gamma_int": _checks.discount("gamma_int", gamma_int),
-            "ext_coef": _checks.positive("ext_coef", ext_coef),
-            "int_coef": _checks.positive("int_coef", int_coef),
-            "epsilon": _checks.non_negative("epsilon", epsilon),
-            "tie_tolerance": _checks.non_negative("tie_tolerance", tie_tolerance),
-        }
-        if gamma_int > gamma_ext and not allow_gamma_int_above_ext:
+        super().__init__(num_envs, **streams)
+        self.epsilon = _checks.non_negative("epsilon", epsilon)
+        self.tie_tolerance = _checks.non_negative("tie_tolerance", tie_tolerance)
+        self.allow_gamma_int_above_ext = bool(allow_gamma_int_above_ext)
+        if self.gamma_int > self.gamma_ext and not allow_gamma_int_above_ext:
             raise ValueError(
-                f"gamma_int={gamma_int} is above gamma_ext={gamma_ext}: the shaped task can then "
-                "have other optimal policies from the start state. Choose gamma_int <= gamma_ext, "
-                "or insist with allow_gamma_int_above_ext=True."
+                f"gamma_int={self.gamma_int} is above gamma_ext={self.gamma_ext}: the shaped task "
+                "can then have other optimal policies from the start state. Choose gamma_int <= "
+                "gamma_ext, or insist with allow_gamma_int_above_ext=True."
             )
-
-    @property
-    def discounts(self) -> tuple[float, float]:
-        """γ_E and γ_I."""
-        return self.clamp["gamma_ext"], self.clamp["gamma_int"]
 
     def step(self, transition: Transition) -> FloatArray:
         """Return F + ζ·F₂ with ζ = 1."""
-        correction = adops_correction(transition, **self.clamp)
+        correction = adops_correction(
+            transition,
+            gamma_ext=self.gamma_ext,
+            gamma_int=self.gamma_int,
+            ext_coef=self.ext_coef,
+            int_coef=self.int_coef,
+            epsilon=self.epsilon,
+            tie_tolerance=self.tie_tolerance,
+        )
         return np.where(transition.valid, transition.intrinsic + self.zeta * correction, 0.0)
 
     def describe(self) -> str:
         """Name the method and its discounts."""
-        gamma_ext, gamma_int = self.clamp["gamma_ext"], self.clamp["gamma_int"]
-        return f"{self.name} (gamma_ext={gamma_ext}, gamma_int={gamma_int})"
+        return f"{self.name} (gamma_ext={self.gamma_ext}, gamma_int={self.gamma_int})"
 
 
-class ADOPES(ADOPS):
+class ADOPES(Scheduled, ADOPS):
     """F′ = F + ζ_n·F₂, ζ_n = min(1, n/C) rising from 0 to 1 over C = `ramp_updates`.
 
     ζ = 0 is the raw bonus and ζ = 1 is ADOPS, exactly.
@@ -117,22 +107,19 @@ class ADOPES(ADOPS):
         self.ramp_updates = _checks.whole("ramp_updates", ramp_updates, least=1)
         self.counter = UpdateCounter(update_every)
 
-    @property
-    def zeta(self) -> float:
-        """ζ_n, rising from 0 to 1."""
-        return min(1.0, self.counter.updates / self.ramp_updates)
+    def zeta_after(self, updates: int) -> float:
+        """Return ζ_n, rising from 0 to 1."""
+        return min(1.0, updates / self.ramp_updates)
 
     def step(self, transition: Transition) -> FloatArray:
         """Return F + ζ·F₂, then count the step."""
         shaped = super().step(transition)
-        if not self.frozen:
-            self.counter.advance(transition)
+        self.count(transition)
         return shaped
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return ζ's counter."""
-        return self.counter.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        self.counter.load_state_dict(state)
+_CLAMP: dict[str, Any] = {"needs_critic": True, "clamps": True}
+_RAMP: dict[str, Any] = {**_CLAMP, "schedule": ("ramp_updates", "update_every")}
+declare(Method("adops", "ADOPS", ADOPS, **_CLAMP))
+declare(Method("adopes", "ADOPES", ADOPES, **_RAMP))
+declare(Method("adopes-half", "ADOPES F/2", ADOPES, intrinsic_scale=0.5, **_RAMP))

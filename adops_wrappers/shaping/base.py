@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable
+from copy import copy
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from adops_wrappers import _checks
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+
+_STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Transition(NamedTuple):
@@ -43,11 +51,13 @@ class Transition(NamedTuple):
     next_potential: FloatArray | None = None
     """Φ(s′, t + 1)."""
     shaped: FloatArray | None = None
-    """F′; this and the fields below are set for a critic's `observe` only."""
+    """F′; this and the fields below are set for observers only."""
     observation: Any = None
     action: Any = None
     next_observation: Any = None
     """The true next observation, also where the env has already reset itself."""
+    raw_intrinsic: FloatArray | None = None
+    """F as the source gave it, before `intrinsic_scale` and any shaping wrapper below."""
 
 
 class Shaper(ABC):
@@ -62,10 +72,27 @@ class Shaper(ABC):
     """True if an episode's end, truncation included, pays back what was given before. The
     learner's intrinsic return must then not bootstrap over that end."""
 
+    zeta_symbol: ClassVar[str] = "ζ"
+    """What `zeta` is called."""
+
     def __init__(self, num_envs: int = 1) -> None:
         self.num_envs = _checks.whole("num_envs", num_envs, least=1)
         self.frozen = False
         """While True, what is learned across episodes (F̄, ζ's counter) stands still."""
+        self.built_as: str | None = None
+        """The name that it was built by, where it was built by one."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that build this shaper again: each is an attribute of that name."""
+        names = constructor_settings(type(self))
+        missing = [name for name in names if not hasattr(self, name)]
+        if missing:
+            raise AttributeError(
+                f"{type(self).__name__} takes {missing[0]!r} and does not keep it. A recording "
+                f"needs every setting as an attribute of its name: self.{missing[0]} = …"
+            )
+        return {name: getattr(self, name) for name in names}
 
     @property
     def zeta(self) -> float:
@@ -84,6 +111,16 @@ class Shaper(ABC):
     def step(self, transition: Transition) -> FloatArray:
         """Return F′ for one step of all environments: shape (n,), zero where not valid."""
 
+    def frozen_view(self, rows: int) -> Self:
+        """Return a frozen copy for a batch of `rows` transitions that are not in their order.
+
+        It has the schedule of this moment (ζ, β), and stepping it moves nothing here. A method
+        that keeps arrays with one entry per environment gives the view arrays of its own.
+        """
+        view = copy(self)
+        view.num_envs, view.frozen = rows, True
+        return view
+
     def rollout(self, transitions: Transition) -> FloatArray:
         """Return F′ for a recorded rollout: every field has shape (T, n), and so has the result."""
         shaped = np.empty(transitions.reward.shape, dtype=np.float64)
@@ -97,11 +134,56 @@ class Shaper(ABC):
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
+
+    def load_learned(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """Restore of a `state_dict()` what was learned across episodes, for any number of rows."""
 
     def describe(self) -> str:
         """Name the method and its discounts, for messages."""
         return self.name
+
+
+class TwoStreams(Shaper):
+    """A method that looks at both streams: their discounts, and c_E and c_I of a total."""
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        gamma_ext: float = 0.999,
+        gamma_int: float = 0.99,
+        ext_coef: float = 1.0,
+        int_coef: float = 1.0,
+    ) -> None:
+        super().__init__(num_envs)
+        self.gamma_ext = _checks.discount("gamma_ext", gamma_ext)
+        self.gamma_int = _checks.discount("gamma_int", gamma_int)
+        self.ext_coef = _checks.positive("ext_coef", ext_coef)
+        self.int_coef = _checks.positive("int_coef", int_coef)
+
+    @property
+    def discounts(self) -> tuple[float, float]:
+        """γ_E and γ_I."""
+        return self.gamma_ext, self.gamma_int
+
+
+def constructor_settings(make: Callable[..., Shaper]) -> dict[str, Any]:
+    """Return the settings that a class or function takes, with their defaults.
+
+    A constructor that passes on `**settings` has those of its base class too.
+    """
+    settings: dict[str, Any] = {}
+    for owner in inspect.getmro(make) if isinstance(make, type) else (make,):
+        if isinstance(make, type) and "__init__" not in vars(owner):
+            continue
+        parameters = inspect.signature(owner).parameters.values()
+        for parameter in parameters:
+            if parameter.name != "num_envs" and parameter.kind not in _STARRED:
+                settings.setdefault(parameter.name, parameter.default)
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            break
+    return settings
 
 
 def restore_array(name: str, saved: Any, current: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from adops_wrappers import _checks
 from adops_wrappers.shaping.base import FloatArray, Shaper, Transition, restore_array
+from adops_wrappers.shaping.methods import Method, declare
 
 MatchingFunction = Callable[[int, int, bool], float]
 """`matching(t, t_prime, final)`: the share of f_{t′} that is taken back at step t; `final` says
@@ -61,8 +62,12 @@ class RewardMatching(Shaper):
         return {"mean": self.mean.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         self.mean = restore_array("the running mean", state["mean"], self.mean)
+
+    def load_learned(self, state: dict[str, Any]) -> None:
+        """Restore F̄, in every row the mean of all: an env of its own has none yet."""
+        self.mean[:] = np.mean(state["mean"])
 
     def describe(self) -> str:
         """Name the method and its discount."""
@@ -101,7 +106,7 @@ class PBIM(RewardMatching):
         return {**super().state_dict(), "debt": self.debt.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         super().load_state_dict(state)
         self.debt = restore_array("the debts", state["debt"], self.debt)
 
@@ -154,7 +159,7 @@ class GRM(RewardMatching):
         return {**super().state_dict(), "ring": np.roll(self.ring, -self.slot, axis=0)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         super().load_state_dict(state)
         self.ring = restore_array("the ring of past bonuses", state["ring"], self.ring)
         self.slot = 0
@@ -232,7 +237,7 @@ class MatchedGRM(RewardMatching):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         super().load_state_dict(state)
         self.elapsed = restore_array("the episode steps", state["elapsed"], self.elapsed)
         longest = int(self.elapsed.max())
@@ -252,10 +257,13 @@ def make_grm(
     num_envs: int = 1,
     *,
     delay: float = 1,
+    gamma: float = 0.99,
+    normalize: bool = False,
+    alpha: float = 0.05,
     matching: MatchingFunction | None = None,
-    **common: Any,
 ) -> RewardMatching:
     """Build the lightest shaper for a delay, an infinite delay (PBIM) or a matching function."""
+    common: dict[str, Any] = {"gamma": gamma, "normalize": normalize, "alpha": alpha}
     if matching is not None:
         return MatchedGRM(num_envs, matching=matching, **common)
     if isinstance(delay, float) and math.isinf(delay) and delay > 0:
@@ -304,3 +312,11 @@ def _not_fully_matching(t_prime: int, length: int, total: float) -> ValueError:
         f"t_prime={t_prime} sum to {total:.9g} instead of 1. What is left must be matched at "
         "the last step, where final=True."
     )
+
+
+_NORMALIZED: dict[str, Any] = {"presets": {"normalize": True}, "remembers_episode": True}
+_PLAIN: dict[str, Any] = {"inactive": ("normalize", "alpha"), "remembers_episode": True}
+declare(Method("pbim", "PBIM", PBIM, **_PLAIN))
+declare(Method("pbim-norm", "PBIM-norm", PBIM, **_NORMALIZED))
+declare(Method("grm", "GRM", GRM, build=make_grm, **_PLAIN))
+declare(Method("grm-norm", "GRM-norm", GRM, build=make_grm, **_NORMALIZED))

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from adops_wrappers import _checks
-from adops_wrappers.shaping.base import BoolArray, FloatArray, Shaper, Transition, restore_array
+from adops_wrappers.shaping.base import BoolArray, FloatArray, Transition, TwoStreams, restore_array
+from adops_wrappers.shaping.methods import Method, declare
 from adops_wrappers.shaping.schedule import UpdateCounter, UpdateEvery
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class GuardedScale(Shaper):
+
+class GuardedScale(TwoStreams):
     """F′ = β·F, with one β for all rows: explore, then learn the task, then explore with care.
 
     - Until an update contains an extrinsic reward, β = 1.
     - From then on, while there is no score yet, β is at most ρ·c_E·rms(δ_E) / (c_I·rms(δ_I)) of
-      each update, ρ = `balance`: the bonus has a tenth of the task's voice, whatever its units,
-      and less as the task falls silent.
+      each update, ρ = `balance`: whatever its units, the bonus has TD errors a tenth the size of
+      the task's, and smaller ones as the task falls silent.
     - Once there is a score to guard, β regrows by e^`regrow` an update, up to 1, and shrinks by
       e^−`shrink` while the score has fallen: J < J* − `tolerance`·|J*|. J is the smoothed mean of
       each row's last finished return, J* its slowly forgetting maximum. J counts once every row
@@ -30,15 +34,12 @@ class GuardedScale(Shaper):
     """
 
     name = "guarded scale"
+    zeta_symbol = "β"
 
     def __init__(
         self,
         num_envs: int = 1,
         *,
-        gamma_ext: float = 0.999,
-        gamma_int: float = 0.99,
-        ext_coef: float = 1.0,
-        int_coef: float = 1.0,
         balance: float = 0.1,
         tolerance: float = 0.2,
         shrink: float = 0.5,
@@ -47,12 +48,9 @@ class GuardedScale(Shaper):
         smoothing: float = 0.2,
         forgetting: float = 0.02,
         update_every: UpdateEvery = 128,
+        **streams: float,
     ) -> None:
-        super().__init__(num_envs)
-        self.gamma_ext = _checks.discount("gamma_ext", gamma_ext)
-        self.gamma_int = _checks.discount("gamma_int", gamma_int)
-        self.ext_coef = _checks.positive("ext_coef", ext_coef)
-        self.int_coef = _checks.positive("int_coef", int_coef)
+        super().__init__(num_envs, **streams)
         self.balance = _checks.non_negative("balance", balance)
         self.tolerance = _checks.fraction("tolerance", tolerance)
         self.shrink = _checks.non_negative("shrink", shrink)
@@ -82,13 +80,23 @@ class GuardedScale(Shaper):
         return self.beta
 
     @property
-    def discounts(self) -> tuple[float, float]:
-        """γ_E and γ_I."""
-        return self.gamma_ext, self.gamma_int
+    def update_every(self) -> UpdateEvery:
+        """The number of steps between two updates, or "episode"."""
+        return self.counter.setting
+
+    def hold(self, zeta: float) -> None:
+        """Keep β at this value: what an audit asks about."""
+        self.beta, self.frozen = zeta, True
 
     def reset(self, mask: BoolArray | None = None) -> None:
         """Forget the running returns of the rows in `mask`, or of all rows."""
         self._returns[slice(None) if mask is None else mask] = 0.0
+
+    def frozen_view(self, rows: int) -> Self:
+        """Return a frozen copy for `rows` transitions, with the β of this moment."""
+        view = super().frozen_view(rows)
+        view._returns = np.zeros(rows)
+        return view
 
     def step(self, transition: Transition) -> FloatArray:
         """Return β·F, then learn from the step."""
@@ -168,13 +176,32 @@ class GuardedScale(Shaper):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         returns = restore_array("returns", state["returns"], self._returns)
         last = restore_array("last_returns", state["last_returns"], self._last_returns)
+        self.load_learned(state)
+        self._returns, self._last_returns = returns, last
+
+    def load_learned(self, state: dict[str, Any]) -> None:
+        """Restore β, J and what they follow from, but no returns of running episodes."""
         self.counter.load_state_dict(state)
         self.beta, self.rewarded = float(state["beta"]), bool(state["rewarded"])
         self.score, self.best = state["score"], state["best"]
         self.largest = float(state["largest"])
         self._squares = restore_array("squares", state["squares"], self._squares)
         self._reward_in_update = bool(state["reward_in_update"])
-        self._returns, self._last_returns = returns, last
+
+
+declare(
+    Method(
+        "guarded",
+        "guarded",
+        GuardedScale,
+        schedule=(
+            *("balance", "tolerance", "shrink", "regrow", "floor"),
+            *("smoothing", "forgetting", "update_every"),
+        ),
+        needs_critic=True,
+        one_process_only=True,
+    )
+)

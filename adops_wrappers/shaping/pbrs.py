@@ -6,6 +6,7 @@ import numpy as np
 
 from adops_wrappers import _checks
 from adops_wrappers.shaping.base import FloatArray, Shaper, Transition
+from adops_wrappers.shaping.methods import Method, declare
 
 
 class PBRS(Shaper):
@@ -34,3 +35,6 @@ class PBRS(Shaper):
     def describe(self) -> str:
         """Name the method and its discount."""
         return f"PBRS (gamma={self.gamma})"
+
+
+declare(Method("pbrs", "PBRS", PBRS, needs_potential=True))

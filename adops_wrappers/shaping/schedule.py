@@ -1,13 +1,14 @@
-"""The counter n behind ζ_n, shared by PIES and ADOPES."""
+"""ζ_n and the counter n behind it, shared by PIES and ADOPES."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Literal
 
 import numpy as np
 
 from adops_wrappers import _checks
-from adops_wrappers.shaping.base import Transition
+from adops_wrappers.shaping.base import Shaper, Transition
 
 UpdateEvery = int | Literal["episode"]
 
@@ -20,6 +21,7 @@ class UpdateCounter:
     """
 
     def __init__(self, update_every: UpdateEvery) -> None:
+        self.setting = update_every
         self.per_episode = update_every == "episode"
         if not self.per_episode and isinstance(update_every, str):
             raise ValueError(
@@ -48,5 +50,52 @@ class UpdateCounter:
         return {"ticks": self.ticks}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore a `state_dict()`."""
         self.ticks = int(state["ticks"])
+
+
+class Scheduled(Shaper):
+    """A method whose ζ depends on the number of updates alone."""
+
+    counter: UpdateCounter
+    held: float | None = None
+    """ζ, where it is held still."""
+
+    @abstractmethod
+    def zeta_after(self, updates: int) -> float:
+        """Return ζ_n."""
+
+    @property
+    def zeta(self) -> float:
+        """ζ now."""
+        return self.zeta_after(self.counter.updates) if self.held is None else self.held
+
+    @property
+    def update_every(self) -> UpdateEvery:
+        """The number of steps between two updates, or "episode"."""
+        return self.counter.setting
+
+    def hold(self, zeta: float) -> None:
+        """Keep ζ at this value: what an audit asks about."""
+        self.held, self.frozen = zeta, True
+
+    def start_from(self, updates: int) -> None:
+        """Go on as after this number of updates."""
+        self.counter.ticks = updates * self.counter.update_every
+
+    def count(self, transition: Transition) -> None:
+        """Count this step, unless frozen."""
+        if not self.frozen:
+            self.counter.advance(transition)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return ζ's counter."""
+        return self.counter.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a `state_dict()`."""
+        self.counter.load_state_dict(state)
+
+    def load_learned(self, state: dict[str, Any]) -> None:
+        """Restore ζ."""
+        self.counter.load_state_dict(state)

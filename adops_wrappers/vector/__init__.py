@@ -1,13 +1,17 @@
-"""The wrappers for a `gymnasium.vector.VectorEnv`, twins of `adops_wrappers.wrappers`."""
+"""The wrappers for a `gymnasium.vector.VectorEnv`, under the same names."""
 
-from adops_wrappers.vector.adops import ADOPESWrapper, ADOPSWrapper
 from adops_wrappers.vector.base import ShapingWrapper
-from adops_wrappers.vector.grm import GRMWrapper, PBIMWrapper
-from adops_wrappers.vector.guarded import GuardedScaleWrapper
 from adops_wrappers.vector.intrinsic import IntrinsicRewardWrapper
-from adops_wrappers.vector.none import NoShapingWrapper
-from adops_wrappers.vector.pbrs import PBRSWrapper
-from adops_wrappers.vector.pies import PIESWrapper
+from adops_wrappers.vector.methods import (
+    ADOPESWrapper,
+    ADOPSWrapper,
+    GRMWrapper,
+    GuardedScaleWrapper,
+    NoShapingWrapper,
+    PBIMWrapper,
+    PBRSWrapper,
+    PIESWrapper,
+)
 
 __all__ = [
     "ADOPESWrapper",

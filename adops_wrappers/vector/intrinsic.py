@@ -7,26 +7,17 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from adops_wrappers.arrays import FloatArray
-from adops_wrappers.episodes import EnvLayout, split_reset_mask
-from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer
-from adops_wrappers.intrinsic.source import SourceRunner
-from adops_wrappers.vector.base import AnyVectorWrapper
+from adops_wrappers.arrays import FloatArray, to_numpy
+from adops_wrappers.episodes import split_reset_mask
+from adops_wrappers.vector.base import VectorEnvWrapper
+from adops_wrappers.wrappers.intrinsic import SourceTwin
 
 
-class IntrinsicRewardWrapper(AnyVectorWrapper):
-    """Writes F = source(obs, action, next_obs) into `info["intrinsic_reward"]`, one value a row.
+class IntrinsicRewardWrapper(SourceTwin[VectorEnv], VectorEnvWrapper):
+    """Writes F of every row into `info`: see `adops_wrappers.wrappers.IntrinsicRewardWrapper`.
 
-    `next_obs` is the true next observation of every row, also where the env has already reset
-    itself. On the dummy reset steps of NEXT_STEP the mask `_intrinsic_reward` is False.
-
-    Args:
-        env: The vector env.
-        source: A function of batches (obs, actions, next_obs) that returns n values, or an
-            object with such a method `reward`. It may take `valid`, the mask of real steps, and
-            `ended`, the mask of last steps; `reset_episodes(mask)`, if it has such a method, is
-            called for the rows whose episode is over.
-        normalizer: Divides F by the running scale of intrinsic returns.
+    The source takes batches. On dummy reset steps (NEXT_STEP) the mask `_intrinsic_reward` is
+    False.
 
     Example:
         >>> import gymnasium as gym
@@ -36,16 +27,6 @@ class IntrinsicRewardWrapper(AnyVectorWrapper):
         >>> env.step(env.action_space.sample() * 0)[4]["intrinsic_reward"].round(3)
         array([1.   , 0.707])
     """
-
-    def __init__(
-        self,
-        env: VectorEnv,
-        source: Any,
-        *,
-        normalizer: IntrinsicReturnNormalizer | None = None,
-    ) -> None:
-        self.runner = SourceRunner(source, EnvLayout.of_vector_env(env), normalizer)
-        super().__init__(env)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -59,16 +40,12 @@ class IntrinsicRewardWrapper(AnyVectorWrapper):
     def step(self, actions: Any) -> tuple[Any, FloatArray, Any, Any, dict[str, Any]]:
         """Step the env and ask the source for F."""
         self.runner.before_step()
-        obs, reward, terminated, truncated, info = self.env.step(actions)
-        ended = np.logical_or(terminated, truncated)
-        intrinsic, valid = self.runner.after_step(actions, obs, ended, info)
+        try:
+            obs, reward, terminated, truncated, info = self.env.step(actions)
+            ended = np.logical_or(to_numpy(terminated), to_numpy(truncated))
+            intrinsic, valid = self.runner.after_step(actions, obs, ended, info)
+        except BaseException:
+            self.episodes.forget()
+            raise
         info = {**info, "intrinsic_reward": intrinsic, "_intrinsic_reward": valid}
         return obs, reward, terminated, truncated, info
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return copies of all that a resumed run needs."""
-        return self.runner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        self.runner.load_state_dict(state)

@@ -1,20 +1,42 @@
-"""PBIM and GRM for one env."""
+"""PBIM and GRM."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 
-from adops_wrappers.critic import CriticHandle
 from adops_wrappers.shaping.grm import PBIM, MatchingFunction, make_grm
 from adops_wrappers.wrappers.base import ShapingWrapper
 from adops_wrappers.wrappers.spec import from_spec
+from adops_wrappers.wrappers.twins import AnyCritic, AnyEnv, ShapingTwin
 
 
-class PBIMWrapper(ShapingWrapper):
+class PBIMTwin(ShapingTwin[AnyEnv]):
+    """The arguments of `PBIMWrapper`, for one env and for a vector env."""
+
+    def __init__(
+        self,
+        env: AnyEnv,
+        *,
+        gamma: float = 0.99,
+        normalize: bool = False,
+        alpha: float = 0.05,
+        intrinsic_scale: float = 1.0,
+        add_to_reward: bool = True,
+        critic: AnyCritic | None = None,
+    ) -> None:
+        super().__init__(
+            env,
+            partial(PBIM, gamma=gamma, normalize=normalize, alpha=alpha),
+            critic=critic,
+            intrinsic_scale=intrinsic_scale,
+            add_to_reward=add_to_reward,
+        )
+
+
+class PBIMWrapper(PBIMTwin[gym.Env[Any, Any]], ShapingWrapper):
     """F′ = F − F̄, and at an episode's last step minus all that was given, with interest.
 
     The settlement is −Σ_{i<N−1} γ^{i−(N−1)}·F′_i (eq. pbim_norm, its exponent corrected), so
@@ -41,27 +63,41 @@ class PBIMWrapper(ShapingWrapper):
         [1.0, 1.0, -6.0]
     """
 
+
+class GRMTwin(ShapingTwin[AnyEnv]):
+    """The arguments of `GRMWrapper`, for one env and for a vector env."""
+
     def __init__(
         self,
-        env: gym.Env[Any, Any],
+        env: AnyEnv,
         *,
+        delay: float = 1,
         gamma: float = 0.99,
         normalize: bool = False,
         alpha: float = 0.05,
+        matching: MatchingFunction | None = None,
         intrinsic_scale: float = 1.0,
         add_to_reward: bool = True,
-        critic: CriticHandle | Callable[[Any], Any] | None = None,
+        critic: AnyCritic | None = None,
     ) -> None:
+        make_shaper = partial(
+            make_grm,
+            delay=delay,
+            gamma=gamma,
+            normalize=normalize,
+            alpha=alpha,
+            matching=from_spec(matching),
+        )
         super().__init__(
             env,
-            partial(PBIM, gamma=gamma, normalize=normalize, alpha=alpha),
+            make_shaper,
             critic=critic,
             intrinsic_scale=intrinsic_scale,
             add_to_reward=add_to_reward,
         )
 
 
-class GRMWrapper(ShapingWrapper):
+class GRMWrapper(GRMTwin[gym.Env[Any, Any]], ShapingWrapper):
     """F′_t = f_t − γ^−D·f_{t−D}: each bonus is taken back D steps later, or at the end.
 
     f = F − F̄ as in `PBIMWrapper`; at the last step all that is still unmatched is taken back
@@ -90,32 +126,3 @@ class GRMWrapper(ShapingWrapper):
         >>> [env.step(0)[4]["intrinsic_reward"] for _ in range(4)]
         [1.0, -1.0, -1.0, -2.0]
     """
-
-    def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        *,
-        delay: float = 1,
-        gamma: float = 0.99,
-        normalize: bool = False,
-        alpha: float = 0.05,
-        matching: MatchingFunction | None = None,
-        intrinsic_scale: float = 1.0,
-        add_to_reward: bool = True,
-        critic: CriticHandle | Callable[[Any], Any] | None = None,
-    ) -> None:
-        make_shaper = partial(
-            make_grm,
-            delay=delay,
-            gamma=gamma,
-            normalize=normalize,
-            alpha=alpha,
-            matching=from_spec(matching),
-        )
-        super().__init__(
-            env,
-            make_shaper,
-            critic=critic,
-            intrinsic_scale=intrinsic_scale,
-            add_to_reward=add_to_reward,
-        )

@@ -1,61 +1,26 @@
-"""The guarded scale for one env."""
+"""The guarded scale."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 
 from adops_wrappers.core import IntBootstrap
-from adops_wrappers.critic import CriticHandle
 from adops_wrappers.shaping.guarded import GuardedScale
 from adops_wrappers.shaping.schedule import UpdateEvery
 from adops_wrappers.wrappers.base import ShapingWrapper
+from adops_wrappers.wrappers.twins import AnyCritic, AnyEnv, ShapingTwin
 
 
-class GuardedScaleWrapper(ShapingWrapper):
-    """F′ = β·F: the bonus is turned down while the extrinsic return falls.
-
-    β is 1 until the first extrinsic reward, then small enough to have a tenth of the task's
-    TD errors; it shrinks while the smoothed return is below its best, and regrows otherwise.
-    No theorem: an empirical method with nothing to tune, see the study in the documentation.
-
-    Args:
-        env: The env, with a source of F below.
-        critic: A `CriticHandle`, or a function of an observation that returns (V_E, V_I).
-        gamma_ext: Discount of the extrinsic stream.
-        gamma_int: Discount of the intrinsic stream.
-        ext_coef: c_E, the learner's weight of the extrinsic advantage.
-        int_coef: c_I, the learner's weight of the intrinsic advantage.
-        balance: ρ, the size of the bonus' TD errors beside the task's when the first reward comes;
-            0 switches the bonus off for good.
-        tolerance: How far the return may fall below its best, as a fraction of it.
-        shrink: β is multiplied by e^−shrink at each update while the return has fallen.
-        regrow: β is multiplied by e^regrow at each other update, up to 1.
-        floor: β does not shrink below it.
-        smoothing: Weight of the newest update in the smoothed return.
-        forgetting: Fraction by which the best return moves to the present one at each update.
-        update_every: The number of steps between two updates, or "episode" to count episodes.
-        int_bootstrap: V_I at an episode's end, as for `ADOPSWrapper`.
-        intrinsic_scale: F is multiplied by it before shaping.
-        add_to_reward: Whether the reward is R + F′; otherwise it stays R.
-
-    Example:
-        >>> import gymnasium as gym
-        >>> from adops_wrappers import GuardedScaleWrapper, IntrinsicRewardWrapper
-        >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), lambda s, a, next_s: 2.0)
-        >>> env = GuardedScaleWrapper(env, lambda obs: (0.0, 0.0), update_every=1)
-        >>> _ = env.reset(seed=0)
-        >>> [env.step(0)[4]["intrinsic_reward"] for _ in range(2)]  # R = -1: 2β = 0.1
-        [2.0, 0.1]
-    """
+class GuardedScaleTwin(ShapingTwin[AnyEnv]):
+    """The arguments of `GuardedScaleWrapper`, for one env and for a vector env."""
 
     def __init__(
         self,
-        env: gym.Env[Any, Any],
-        critic: CriticHandle | Callable[[Any], Any] | None = None,
+        env: AnyEnv,
+        critic: AnyCritic | None = None,
         *,
         gamma_ext: float = 0.999,
         gamma_int: float = 0.99,
@@ -97,3 +62,41 @@ class GuardedScaleWrapper(ShapingWrapper):
             intrinsic_scale=intrinsic_scale,
             add_to_reward=add_to_reward,
         )
+
+
+class GuardedScaleWrapper(GuardedScaleTwin[gym.Env[Any, Any]], ShapingWrapper):
+    """F′ = β·F: the bonus is turned down while the extrinsic return falls.
+
+    β is 1 until the first extrinsic reward, then small enough to have a tenth of the task's
+    TD errors; it shrinks while the smoothed return is below its best, and regrows otherwise.
+    No theorem: an empirical method with nothing to tune, see the study in the documentation.
+
+    Args:
+        env: The env, with a source of F below.
+        critic: A `CriticHandle`, or a function of an observation that returns (V_E, V_I).
+        gamma_ext: Discount of the extrinsic stream.
+        gamma_int: Discount of the intrinsic stream.
+        ext_coef: c_E, the learner's weight of the extrinsic advantage.
+        int_coef: c_I, the learner's weight of the intrinsic advantage.
+        balance: ρ, the size of the bonus' TD errors beside the task's when the first reward comes;
+            0 switches the bonus off for good.
+        tolerance: How far the return may fall below its best, as a fraction of it.
+        shrink: β is multiplied by e^−shrink at each update while the return has fallen.
+        regrow: β is multiplied by e^regrow at each other update, up to 1.
+        floor: β does not shrink below it.
+        smoothing: Weight of the newest update in the smoothed return.
+        forgetting: Fraction by which the best return moves to the present one at each update.
+        update_every: The number of steps between two updates, or "episode" to count episodes.
+        int_bootstrap: V_I at an episode's end, as for `ADOPSWrapper`.
+        intrinsic_scale: F is multiplied by it before shaping.
+        add_to_reward: Whether the reward is R + F′; otherwise it stays R.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers import GuardedScaleWrapper, IntrinsicRewardWrapper
+        >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), lambda s, a, next_s: 2.0)
+        >>> env = GuardedScaleWrapper(env, lambda obs: (0.0, 0.0), update_every=1)
+        >>> _ = env.reset(seed=0)
+        >>> [env.step(0)[4]["intrinsic_reward"] for _ in range(2)]  # R = -1: 2β = 0.1
+        [2.0, 0.1]
+    """

@@ -1,18 +1,37 @@
-"""No shaping, for one env."""
+"""No shaping."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 
-from adops_wrappers.critic import CriticHandle
 from adops_wrappers.shaping.none import NoShaping
 from adops_wrappers.wrappers.base import ShapingWrapper
+from adops_wrappers.wrappers.twins import AnyCritic, AnyEnv, ShapingTwin
 
 
-class NoShapingWrapper(ShapingWrapper):
+class NoShapingTwin(ShapingTwin[AnyEnv]):
+    """The arguments of `NoShapingWrapper`, for one env and for a vector env."""
+
+    def __init__(
+        self,
+        env: AnyEnv,
+        *,
+        intrinsic_scale: float = 1.0,
+        add_to_reward: bool = True,
+        critic: AnyCritic | None = None,
+    ) -> None:
+        super().__init__(
+            env,
+            NoShaping,
+            critic=critic,
+            intrinsic_scale=intrinsic_scale,
+            add_to_reward=add_to_reward,
+        )
+
+
+class NoShapingWrapper(NoShapingTwin[gym.Env[Any, Any]], ShapingWrapper):
     """F′ = F: the raw bonus, with the same `info` and reward as the other methods.
 
     Args:
@@ -30,19 +49,3 @@ class NoShapingWrapper(ShapingWrapper):
         >>> env.step(0)[1]  # R = -1
         -0.5
     """
-
-    def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        *,
-        intrinsic_scale: float = 1.0,
-        add_to_reward: bool = True,
-        critic: CriticHandle | Callable[[Any], Any] | None = None,
-    ) -> None:
-        super().__init__(
-            env,
-            NoShaping,
-            critic=critic,
-            intrinsic_scale=intrinsic_scale,
-            add_to_reward=add_to_reward,
-        )

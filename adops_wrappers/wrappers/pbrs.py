@@ -1,20 +1,43 @@
-"""PBRS for one env."""
+"""PBRS."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 
-from adops_wrappers.core import Potential
-from adops_wrappers.critic import CriticHandle
+from adops_wrappers.estimates import Potential
 from adops_wrappers.shaping.pbrs import PBRS
 from adops_wrappers.wrappers.base import ShapingWrapper
+from adops_wrappers.wrappers.twins import AnyCritic, AnyEnv, ShapingTwin
 
 
-class PBRSWrapper(ShapingWrapper):
+class PBRSTwin(ShapingTwin[AnyEnv]):
+    """The arguments of `PBRSWrapper`, for one env and for a vector env."""
+
+    def __init__(
+        self,
+        env: AnyEnv,
+        potential: Potential,
+        *,
+        gamma: float,
+        intrinsic_scale: float = 1.0,
+        add_to_reward: bool = True,
+        critic: AnyCritic | None = None,
+    ) -> None:
+        super().__init__(
+            env,
+            partial(PBRS, gamma=gamma),
+            potential=potential,
+            needs_intrinsic=False,
+            critic=critic,
+            intrinsic_scale=intrinsic_scale,
+            add_to_reward=add_to_reward,
+        )
+
+
+class PBRSWrapper(PBRSTwin[gym.Env[Any, Any]], ShapingWrapper):
     """F′ = F + γ·Φ(s′, t + 1) − Φ(s, t), with Φ = 0 after termination (Ng et al. 1999).
 
     F is the bonus of a source below, or 0 where there is none. At truncation Φ of the final
@@ -36,23 +59,3 @@ class PBRSWrapper(ShapingWrapper):
         >>> env.step(0)[4]["intrinsic_reward"]  # up, to cell 24
         -12.0
     """
-
-    def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        potential: Potential,
-        *,
-        gamma: float,
-        intrinsic_scale: float = 1.0,
-        add_to_reward: bool = True,
-        critic: CriticHandle | Callable[[Any], Any] | None = None,
-    ) -> None:
-        super().__init__(
-            env,
-            partial(PBRS, gamma=gamma),
-            potential=potential,
-            needs_intrinsic=False,
-            critic=critic,
-            intrinsic_scale=intrinsic_scale,
-            add_to_reward=add_to_reward,
-        )

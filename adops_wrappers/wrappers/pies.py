@@ -1,20 +1,41 @@
-"""PIES for one env."""
+"""PIES."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 
-from adops_wrappers.critic import CriticHandle
 from adops_wrappers.shaping.pies import PIES
 from adops_wrappers.shaping.schedule import UpdateEvery
 from adops_wrappers.wrappers.base import ShapingWrapper
+from adops_wrappers.wrappers.twins import AnyCritic, AnyEnv, ShapingTwin
 
 
-class PIESWrapper(ShapingWrapper):
+class PIESTwin(ShapingTwin[AnyEnv]):
+    """The arguments of `PIESWrapper`, for one env and for a vector env."""
+
+    def __init__(
+        self,
+        env: AnyEnv,
+        *,
+        decay_updates: int = 15000,
+        update_every: UpdateEvery = 128,
+        intrinsic_scale: float = 1.0,
+        add_to_reward: bool = True,
+        critic: AnyCritic | None = None,
+    ) -> None:
+        super().__init__(
+            env,
+            partial(PIES, decay_updates=decay_updates, update_every=update_every),
+            critic=critic,
+            intrinsic_scale=intrinsic_scale,
+            add_to_reward=add_to_reward,
+        )
+
+
+class PIESWrapper(PIESTwin[gym.Env[Any, Any]], ShapingWrapper):
     """F′ = ζ_n·F with ζ_n = max(0, 1 − n/C): the bonus fades out (eq. pies_decay).
 
     Args:
@@ -34,21 +55,3 @@ class PIESWrapper(ShapingWrapper):
         >>> [env.step(0)[4]["intrinsic_reward"] for _ in range(3)]
         [1.0, 0.5, 0.0]
     """
-
-    def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        *,
-        decay_updates: int = 15000,
-        update_every: UpdateEvery = 128,
-        intrinsic_scale: float = 1.0,
-        add_to_reward: bool = True,
-        critic: CriticHandle | Callable[[Any], Any] | None = None,
-    ) -> None:
-        super().__init__(
-            env,
-            partial(PIES, decay_updates=decay_updates, update_every=update_every),
-            critic=critic,
-            intrinsic_scale=intrinsic_scale,
-            add_to_reward=add_to_reward,
-        )

@@ -168,3 +168,14 @@ def test_errors() -> None:
         CountBonus(key=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Pass key="):
         CountBonus()(None, 0, object())
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
+def test_both_zeros_are_one_state(dtype: Any) -> None:
+    bonus = CountBonus()
+    zeros = np.array([[0.0, 1.0], [-0.0, 1.0]], dtype=dtype)
+    second = 2**-0.5
+    assert bonus(zeros, None, zeros, valid=np.ones(2, dtype=np.bool_)) == pytest.approx([1, second])
+    assert len(bonus.counts) == 1
+    assert bonus(0, 0, {"x": np.float64(-0.0)}) == 1.0
+    assert bonus(0, 0, {"x": np.float64(0.0)}) == pytest.approx(second)

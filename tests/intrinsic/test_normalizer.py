@@ -128,3 +128,28 @@ def test_errors() -> None:
         IntrinsicReturnNormalizer(3)(np.zeros(2))
     with pytest.raises(ValueError, match="num_envs must be a whole number"):
         IntrinsicReturnNormalizer(0)
+
+
+def test_what_random_actions_have_left_is_dropped_after_the_first_rollout() -> None:
+    rng = np.random.default_rng(0)
+    started, fresh = (IntrinsicReturnNormalizer(3, gamma=0.9, update="manual") for _ in range(2))
+    for values in 10.0 * rng.random((8, 3)):
+        started(values)
+    started.update()
+    started.restart()
+    scale = started.std
+    assert scale > 1.0
+    for values in (first := rng.random((8, 3))):
+        np.testing.assert_array_equal(started(values), values / scale)
+        fresh(values)
+    restored = IntrinsicReturnNormalizer(3, gamma=0.9, update="manual")
+    restored.load_state_dict(started.state_dict())
+    for normalizer in (started, fresh, restored):
+        normalizer.update()
+        assert normalizer.std == pytest.approx(filtered(first, 0.9).std(), rel=1e-12)
+    # From then on returns add up.
+    started(np.ones(3))
+    fresh(np.ones(3))
+    started.update()
+    fresh.update()
+    assert started.std == fresh.std

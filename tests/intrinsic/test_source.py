@@ -124,10 +124,10 @@ def test_state_dict_round_trip() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (np.zeros(2), r"each of 3 environments.*returned shape \(2,\) at step 0"),
-        (np.zeros((3, 2)), r"returned shape \(3, 2\)"),
+        (np.zeros(2), r"each of 3 environments.*got shape \(2,\) at step 0"),
+        (np.zeros((3, 2)), r"got shape \(3, 2\)"),
         (np.array([0.0, 0.0, np.nan]), "nan for environment 2 at step 0 of its episode"),
-        (1.0, r"returned shape \(\)"),
+        (1.0, r"got shape \(\)"),
     ],
 )
 def test_bad_answers_and_life_after_them(answer: Any, message: str) -> None:

@@ -227,7 +227,7 @@ def test_bad_settings(settings: dict[str, Any], error: type[Exception], message:
 
 def test_gamma_int_above_ext_on_insistence() -> None:
     shaper = ADOPS(gamma_ext=0.9, gamma_int=0.99, allow_gamma_int_above_ext=True)
-    assert shaper.clamp["gamma_int"] == 0.99
+    assert shaper.gamma_int == 0.99
 
 
 @pytest.mark.parametrize("name", ["ramp_updates", "update_every"])

@@ -44,3 +44,16 @@ def run_episode(shaper: Any, bonuses: list[Any], *, truncated: bool = False) -> 
             )[0]
         )
     return out
+
+
+def random_transitions(rng: np.random.Generator, steps: int, num_envs: int) -> Transition:
+    """Return a rollout of shape (T, n) with random values and ends; some rows are not valid."""
+    shape = (steps, num_envs)
+    names = ("reward", "value_ext", "value_int", "next_value_ext", "next_value_int")
+    return transition(
+        rng.normal(size=shape),
+        **{name: rng.normal(size=shape) for name in names},
+        terminated=rng.random(shape) < 0.1,
+        truncated=rng.random(shape) < 0.1,
+        valid=rng.random(shape) < 0.9,
+    )

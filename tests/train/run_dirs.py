@@ -56,7 +56,7 @@ def study_of(*questions):
 
 def computed(*results):
     """Return all statistics of results."""
-    from analysis.compact import collect
+    from analysis.collect import collect
     from analysis.report import compute
     from analysis.statistics import Bootstrap
 

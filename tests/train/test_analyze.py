@@ -21,23 +21,26 @@ def lose_row(root):
     edit(root / "run" / "metrics.csv", "2,200,0.5,1.5,0.5,0.5,0.9166666666666666\r\n", "")
 
 
+HEADER = ",".join(COLUMNS).encode() + b"\r\n"
 DAMAGES = {
     "absent": (lambda root: (root / "run").rename(root.parent / "x"), r"holds no runs; expected"),
     "cut": (
         lambda root: edit(root / "run" / "metrics.csv", ",1.5,0.5,0.5,0.75", ""),
-        r"metrics.csv, line 5: 3 cells, expected 7 as in the header. Restore",
+        r"metrics.csv, line 5: expected iteration 4 with 7 cells, found \['4'\] with 3",
     ),
     "text": (
         lambda root: edit(root / "run" / "metrics.csv", "0.5", "x0.5"),
-        r"line 2: charts/episodic_return is 'x0.5', expected a number or an empty cell",
+        r"cannot read .*metrics.csv: could not convert string to float: 'x0.5'; expected",
     ),
     "column": (
         lambda root: edit(root / "run" / "metrics.csv", "shaping/zeta", "zeta"),
         r"has no column shaping/zeta; expected a header with iteration",
     ),
-    "row": (lose_row, r"the iterations are not 1, 2, 3, ... up to 11, so rows are lost"),
+    "row": (lose_row, r"line 3: expected iteration 2 .*Rows are lost, doubled or damaged"),
     "empty": (
-        lambda root: (root / "run" / "metrics.csv").write_text(",".join(COLUMNS) + "\n"),
+        lambda root: (root / "run" / "metrics.csv").write_bytes(
+            (",".join(COLUMNS) + "\r\n").encode()
+        ),
         r"has no rows, expected one for each iteration. Train this run again",
     ),
     "end": (
@@ -46,7 +49,7 @@ DAMAGES = {
     ),
     "gone": (
         lambda root: (root / "run" / "metrics.csv").unlink(),
-        r"cannot read .*metrics.csv: .*; expected a CSV file. Restore it",
+        r"cannot read .*metrics.csv: .*; expected the metrics of a run. Restore",
     ),
     "config": (
         lambda root: (root / "run" / "config.json").write_text("{"),
@@ -97,7 +100,13 @@ def test_compact_files_give_the_same_bytes(analyze, tmp_path, capsys):
     assert set(report) == {
         *("runs.csv", "return.csv", "conflict.csv", "intervention.csv", "expected.csv"),
         *("study.json", "summary.csv", "paper.csv", "questions.csv", "report.md", "report.html"),
-        *("solved.png", "curves_KeyDoorTV.png", "final_KeyDoorTV.png", "rates_KeyDoorTV.png"),
+        *(
+            "SHA256SUMS",
+            "solved.png",
+            "curves_KeyDoorTV.png",
+            "final_KeyDoorTV.png",
+            "rates_KeyDoorTV.png",
+        ),
         *("delay_KeyDoorTV.png", "curves_KeyDoor.png", "final_KeyDoor.png", "rates_KeyDoor.png"),
     }
     assert len(report["return.csv"].decode().splitlines()[0].split(",")) == 1 + 77

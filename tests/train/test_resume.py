@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import time
@@ -71,8 +73,8 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, whole, method):
     assert rows == learned(whole / method)
     assert tensorboard_steps(run_dir) == [64 * i for i in range(1, ITERATIONS + 1)]
     ours, theirs = (newest_state(d) for d in (run_dir, whole / method))
-    for name, weights in theirs["networks"]["agent"].items():
-        assert torch.equal(ours["networks"]["agent"][name], weights)
+    for name, weights in theirs["shared"]["agent"].items():
+        assert torch.equal(ours["shared"]["agent"][name], weights)
 
 
 def tensorboard_steps(run_dir: Path) -> list[int]:
@@ -81,6 +83,10 @@ def tensorboard_steps(run_dir: Path) -> list[int]:
     events = EventAccumulator(str(run_dir), size_guidance={"scalars": 0})
     events.Reload()
     return [event.step for event in events.Scalars("charts/SPS")]
+
+
+def newest_checkpoint(run_dir: Path) -> int:
+    return max(int(path.name) for path in run_dir.glob("checkpoints/[0-9]*"))
 
 
 def newest_state(run_dir: Path) -> dict:
@@ -95,7 +101,7 @@ def test_sigterm_finishes_the_iteration_and_writes_a_checkpoint(tmp_path, whole)
     rows = len(read_metrics(run_dir))
     assert "finishing this iteration and writing a checkpoint" in output
     assert f"stopped by SIGTERM after iteration {rows}" in output
-    assert newest_state(run_dir)["iteration"] == rows < ITERATIONS
+    assert newest_checkpoint(run_dir) == rows < ITERATIONS
     run_script("ppo_rnd.py", "--resume", str(run_dir))
     assert learned(run_dir) == learned(whole / "adops")
 
@@ -124,9 +130,9 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(short, ppo_rnd, capsys)
     assert "00000006 is damaged (state.pt does not match its checksum)" in output
     assert "after iteration 3" in output
     assert learned(run_dir) == expected
-    for file in run_dir.glob("checkpoints/*/sha256.json"):
+    for file in run_dir.glob("checkpoints/*/manifest.json"):
         file.write_text("{")
-    with pytest.raises(SystemExit, match=r"every checkpoint in .* is damaged"):
+    with pytest.raises(SystemExit, match=r"no checkpoint in .* can be used: .* is damaged"):
         ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
 
 
@@ -151,7 +157,7 @@ def test_a_run_directory_is_not_overwritten(short, ppo_rnd):
 def test_run_without_a_checkpoint_starts_anew_in_place(short, ppo_rnd, capsys, rows):
     run_dir = Path(short.run_dir)
     expected = learned(run_dir)
-    ppo_rnd.shutil.rmtree(run_dir / "checkpoints")
+    shutil.rmtree(run_dir / "checkpoints")
     lines = (run_dir / "metrics.csv").read_text().splitlines(keepends=True)
     cut = [*lines[: rows + 1], lines[rows + 1][:40]] if rows else []  # as a kill may leave it
     (run_dir / "metrics.csv").write_text("".join(cut))
@@ -162,27 +168,61 @@ def test_run_without_a_checkpoint_starts_anew_in_place(short, ppo_rnd, capsys, r
 
 def test_disk_that_fills_up_keeps_the_previous_checkpoint(short, ppo_rnd, capsys, monkeypatch):
     run_dir = Path(short.run_dir)
-    ppo_rnd.shutil.rmtree(run_dir / "checkpoints" / "00000006")
+    shutil.rmtree(run_dir / "checkpoints" / "00000006")
 
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ppo_rnd.torch, "save", full)
-    ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
+    expected = learned(run_dir)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        with pytest.raises(SystemExit, match=r"the last checkpoint of .* continue with --resume"):
+            ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
     assert "Cannot write a checkpoint" in capsys.readouterr().out
-    assert ppo_rnd.load_checkpoint(run_dir)[0]["iteration"] == 3
-    assert len(learned(run_dir)) == 6
+    assert newest_checkpoint(run_dir) == 3
+    status = json.loads((run_dir / "status.json").read_text())
+    assert not status["finished"]
+    ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
+    assert learned(run_dir) == expected
+    assert json.loads((run_dir / "status.json").read_text())["finished"]
 
 
-def test_disk_that_is_full_is_said_with_the_way_out(short, ppo_rnd):
-    log = ppo_rnd.Log(short, Path(short.run_dir), 6)
-    log.file.close()
-    log.file = Path("/dev/full").open("a")  # noqa: SIM115 (the log closes it)
-    log.csv = ppo_rnd.csv.writer(log.file)
-    message = rf"No space left on device\. .* continue with --resume {short.run_dir}"
-    with pytest.raises(SystemExit, match=message):
-        log.write(7, 448, dict.fromkeys(log.columns[2:], 1.0))
-    assert log.file.closed
+def test_lost_rows_of_the_log_are_noticed(short, ppo_rnd, capsys):
+    """The last two rows are gone: the checkpoint that knows of them is passed over."""
+    run_dir = Path(short.run_dir)
+    expected = learned(run_dir)
+    lines = (run_dir / "metrics.csv").read_bytes().splitlines(keepends=True)
+    (run_dir / "metrics.csv").write_bytes(b"".join(lines[:-2]))
+    ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
+    output = capsys.readouterr().out
+    assert output.count("00000006 knows of rows that metrics.csv has lost") == 1
+    assert "after iteration 3" in output
+    assert learned(run_dir) == expected
+    (run_dir / "metrics.csv").unlink()
+    with pytest.raises(SystemExit, match=r"no checkpoint in .* can be used: .* has lost"):
+        ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
+
+
+@pytest.mark.parametrize("damage", ["learning_rate", "num_envs", "cut off", "deleted"])
+def test_the_checkpoint_s_settings_count(short, ppo_rnd, capsys, damage):
+    run_dir = Path(short.run_dir)
+    expected, path = learned(run_dir), run_dir / "config.json"
+    shutil.rmtree(run_dir / "checkpoints" / "00000006")
+    config = json.loads(path.read_text())
+    if damage == "deleted":
+        path.unlink()
+    elif damage == "cut off":
+        path.write_text(path.read_text()[:100])
+    else:
+        config["args"][damage] = 8
+        path.write_text(json.dumps(config))
+    args = ppo_rnd.parse_args(["--resume", str(run_dir)])
+    assert (args.learning_rate, args.num_envs) == (0.001, 4)
+    said = capsys.readouterr().out
+    assert "The checkpoint's settings count; config.json is written anew." in said
+    ppo_rnd.train(args)
+    assert learned(run_dir) == expected
+    assert json.loads(path.read_text())["args"]["num_envs"] == 4
 
 
 class Evil:
@@ -195,21 +235,6 @@ def test_weights_from_elsewhere_run_no_code(tmp_path):
     output = run_script("evaluate.py", str(tmp_path / "model.pt"), code=1)
     assert "cannot be loaded as weights of a run" in output
     assert "this must never run\n" not in output
-
-
-def test_plain_state_comes_back_as_it_was(ppo_rnd, tmp_path):
-    import numpy as np
-
-    state = {
-        "counts": {b"\x00\x01": 3, b"longer": 1},
-        "nested": [np.arange(3), {"mask": np.array([True, False])}, np.float64(0.5), None, "text"],
-    }
-    torch.save(ppo_rnd.to_plain(state), tmp_path / "state.pt")
-    back = ppo_rnd.from_plain(torch.load(tmp_path / "state.pt", weights_only=True))
-    assert back["counts"] == state["counts"]
-    np.testing.assert_array_equal(back["nested"][0], np.arange(3))
-    assert back["nested"][1]["mask"].dtype == np.bool_
-    assert back["nested"][2:] == [0.5, None, "text"]
 
 
 def test_env_state_sits_in_a_file_of_its_own(short):

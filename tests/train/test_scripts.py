@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+import difflib
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+
 import pytest
 from train_scripts import TRAIN, learned, load_script, run_script
+
+from adops_wrappers.shaping import METHODS as METHODS_BY_NAME
+from adops_wrappers.shaping import NoShaping
+from adops_wrappers.shaping.methods import trainable_methods
 
 pytest.importorskip("minigrid")
 
 METHODS = ("adops", "adopes", "pies", "pbim", "grm", "guarded")
-LABELS = (": imports", ": flags", "")
 
 
 @pytest.fixture(scope="module")
@@ -14,37 +24,53 @@ def make_scripts():
     return load_script("make_scripts")
 
 
-def outside_the_blocks(make_scripts, text: str) -> str:
-    for label in LABELS:
-        text = make_scripts.replace_block(text, label, "")
-    return text
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_script_differs_in_the_marked_blocks_alone(make_scripts, method):
-    source = (TRAIN / "ppo_rnd.py").read_text()
-    script = (TRAIN / f"ppo_rnd_{method}.py").read_text()
-    assert outside_the_blocks(make_scripts, script) == outside_the_blocks(make_scripts, source)
-    assert script != source
+    script = TRAIN / f"ppo_rnd_{method}.py"
+    assert script.read_text() == make_scripts.update(script), "run train/make_scripts.py"
+    assert script.read_text() != (TRAIN / "ppo_rnd.py").read_text()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_scripts_are_up_to_date(make_scripts, method):
-    source = (TRAIN / "ppo_rnd.py").read_text()
-    written = (TRAIN / f"ppo_rnd_{method}.py").read_text()
-    assert written == make_scripts.make_script(source, method), "run train/make_scripts.py"
-
-
-def test_there_is_a_script_for_every_method(make_scripts):
-    assert sorted(make_scripts.METHODS) == sorted(METHODS)
+def test_there_is_a_script_for_every_shaper():
+    """Names that stand for a preset of another method are flags of its script."""
+    shapers = {METHODS_BY_NAME[name].shaper for name in trainable_methods()}
+    assert {METHODS_BY_NAME[method].shaper for method in METHODS} == shapers - {NoShaping}
     found = {path.stem for path in TRAIN.glob("ppo_rnd_*.py")}
     assert found == {f"ppo_rnd_{method}" for method in METHODS}
 
 
-def test_a_missing_marker_is_named(make_scripts):
-    source = (TRAIN / "ppo_rnd.py").read_text().replace("# --- wrapper stack: flags\n", "")
-    with pytest.raises(ValueError, match="wrapper stack: flags"):
-        make_scripts.make_script(source, "adops")
+@pytest.mark.parametrize("path", sorted(TRAIN.glob("ppo_rnd*.py")), ids=lambda path: path.stem)
+def test_script_is_read_in_one_sitting(path):
+    assert len(path.read_text().splitlines()) <= 600
+
+
+def test_two_methods_are_two_wrapper_stacks():
+    texts = [(TRAIN / f"ppo_rnd_{method}.py").read_text().splitlines() for method in METHODS]
+    for ours, theirs in itertools.combinations(texts, 2):
+        changed = [line for line in difflib.ndiff(ours, theirs) if line[0] in "+-"]
+        assert 0 < len(changed) <= 60
+
+
+def test_a_missing_mark_is_named(make_scripts, tmp_path):
+    text = (TRAIN / "ppo_rnd_grm.py").read_text().replace("# --- wrapper stack: flags\n", "")
+    (tmp_path / "ppo_rnd_new.py").write_text(text)
+    with pytest.raises(ValueError, match=r"ppo_rnd_new\.py must hold .*wrapper stack: flags"):
+        make_scripts.update(tmp_path / "ppo_rnd_new.py")
+
+
+def test_own_blocks_stay_and_all_else_is_carried_over(make_scripts, tmp_path, monkeypatch):
+    source = tmp_path / "ppo_rnd.py"
+    source.write_text((TRAIN / "ppo_rnd.py").read_text() + "# A new line.\n")
+    own = (TRAIN / "ppo_rnd_grm.py").read_text().replace("delay: int = 1", "delay: int = 7")
+    (tmp_path / "ppo_rnd_grm.py").write_text(own)
+    monkeypatch.setattr(make_scripts, "SOURCE", source)
+    monkeypatch.setattr(make_scripts, "FOLDER", tmp_path)
+    monkeypatch.setattr("sys.argv", ["make_scripts.py", "--check"])
+    with pytest.raises(SystemExit, match=r"ppo_rnd_grm\.py out of date"):
+        make_scripts.main()
+    monkeypatch.setattr("sys.argv", ["make_scripts.py"])
+    make_scripts.main()
+    assert (tmp_path / "ppo_rnd_grm.py").read_text() == own + "# A new line.\n"
 
 
 FLAGS = {
@@ -79,3 +105,21 @@ def test_script_runs_as_a_command(tmp_path):
     assert "GRM (delay=1, gamma=0.99)" in output
     run_script("ppo_rnd_grm.py", *SMALL, "--shaping", "grm", code=2)
     assert run_script("make_scripts.py", "--check") == ""
+
+
+@pytest.mark.parametrize("script", ["ppo_rnd.py", "ppo_rnd_adops.py"])
+def test_script_runs_alone_in_an_empty_folder(tmp_path, script):
+    """As CleanRL means it: the file and the installed package, and nothing else."""
+    shutil.copy(TRAIN / script, tmp_path / script)
+    flags = [*SMALL, "--run-dir", "run", "--total-iterations", "1"]
+    result = subprocess.run(
+        [sys.executable, script, *flags],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(TRAIN.parent)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert len(learned(tmp_path / "run")) == 1
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {script, "run"}

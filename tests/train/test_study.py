@@ -5,10 +5,10 @@ import json
 from collections import Counter
 
 import pytest
-from analysis.labels import arm_label
+from analysis.labels import Label
 from train_scripts import ROOT, load_script, run_script
 
-pytest.importorskip("rliable")
+pytest.importorskip("scipy")
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def labels(study, ppo_rnd):
     arms = {}
     for cell in study.study_cells("laptop"):
         args = vars(ppo_rnd.parse_args(cell.flags()))
-        key = args["env_id"], arm_label(args)
+        key = args["env_id"], str(Label.of(args))
         arms.setdefault(key, []).append(args["seed"])
     return arms
 
@@ -87,4 +87,11 @@ def test_a_plan_alone_writes_nothing(study, tmp_path):
     root = tmp_path / "runs"
     output = run_script("study.py", str(root), "--tier", "laptop", "--dry-run")
     assert f"{len(study.study_cells('laptop'))} cells, 0 finished" in output
+    assert not root.exists()
+
+
+def test_a_refused_call_leaves_nothing(study, tmp_path):
+    root = tmp_path / "runs"
+    output = run_script("study.py", str(root), "--tier", "smoke", "--jobs", "-1", code=1)
+    assert "--jobs must not be negative" in output
     assert not root.exists()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import importlib.metadata
+from collections import defaultdict
+
 import numpy as np
 import pytest
-from train_scripts import ROOT, load_script
+from train_scripts import ROOT, TRAIN, load_script
 
 pytest.importorskip("scipy")
 image = pytest.importorskip("matplotlib.image")
+PathCollection = pytest.importorskip("matplotlib.collections").PathCollection
 
 COMMITTED = ROOT / "docs" / "study"
-TEXTS = ["report.md", *sorted(path.name for path in COMMITTED.glob("*.csv")), "study.json"]
+TEXTS = ["SHA256SUMS", "report.md", *sorted(p.name for p in COMMITTED.glob("*.csv")), "study.json"]
 PICTURES = sorted(path.name for path in COMMITTED.glob("*.png"))
 
 
@@ -31,7 +36,58 @@ def test_report_and_tables_byte_for_byte(made, name):
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures(made, name):
+def test_pictures_pixel_for_pixel(made, name):
     ours, committed = (image.imread(folder / name) for folder in (made, COMMITTED))
     assert ours.shape == committed.shape
-    assert np.abs(ours - committed).mean() < 0.01  # fonts are rendered a little differently
+    version = importlib.metadata.version("matplotlib")
+    if f"matplotlib=={version};" in (TRAIN / "constraints.txt").read_text():
+        np.testing.assert_array_equal(ours, committed)
+
+
+def rows_of(name: str) -> list[list[str]]:
+    with (COMMITTED / name).open(newline="") as file:
+        return list(csv.reader(file))[1:]
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """Committed runs by env and arm: name and final return."""
+    with (COMMITTED / "runs.csv").open(newline="") as file:
+        grouped = defaultdict(list)
+        for row in csv.DictReader(file):
+            grouped[row["env"], row["arm"]].append((row["run"], float(row["final_return"])))
+    return grouped
+
+
+def test_curves_of_all_arms_are_drawn_with_their_numbers(runs):
+    figures = load_script("analysis.figures")
+    arms = load_script("analysis.statistics").load_arms(
+        load_script("analysis.compact").read_compact(COMMITTED)
+    )
+    curve_of = {
+        name: np.array([float(v or "nan") for v in values])
+        for name, *values in rows_of("return.csv")
+    }
+    for env, own in arms.items():
+        drawn = [
+            (line.get_label(), line.get_ydata())
+            for axis in figures.draw_curves(env, own).axes
+            if axis.get_visible()
+            for line in axis.get_lines()
+        ]
+        (points,) = (axis for axis in figures.draw_finals(env, own).axes)
+        finals = [
+            dots.get_offsets()[:, 0] for dots in points.collections if len(dots.get_offsets())
+        ]
+        for arm in own:
+            held = runs[env, arm]
+            curves = np.ma.masked_invalid([curve_of[name] for name, _ in held])
+            steps = range(1, curves.shape[1] + 1)
+            recent = np.ma.array([curves[:, max(0, t - 10) : t].mean(1) for t in steps])
+            expected = recent.mean(1).filled(np.nan)
+            assert any(
+                f"(N={len(held)})" in label and np.allclose(y, expected, equal_nan=True)
+                for label, y in drawn
+            ), (env, arm)
+            expected = np.array([final for _, final in held])
+            assert any(len(x) == len(expected) and np.allclose(x, expected) for x in finals)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 from train_scripts import command, environment, learned, load_script, read_metrics, run_script
+
+from adops_wrappers.training.rundir import Held, run_lock
 
 ITERATIONS = 60
 SMALL = [
@@ -23,6 +28,13 @@ SMALL = [
 @pytest.fixture(scope="module")
 def sweep(ppo_rnd):
     return load_script("sweep")
+
+
+@pytest.fixture(scope="module")
+def rooms(sweep):
+    """The modules behind sweep.py."""
+    names = ("cells", "display", "jobs", "local", "plan", "processes", "slurm")
+    return SimpleNamespace(**{name: load_script(f"sweeping.{name}") for name in names})
 
 
 def pairs(settings):
@@ -137,7 +149,7 @@ def test_speed_is_measured_where_there_are_runs_and_assumed_elsewhere(sweep, tmp
             ["--methods", "none", "--settings", "bonus=count", "--ranks", "2"],
             r"bonus=count keeps its counts in one process",
         ),
-        (["--methods", "guarded", "--ranks", "2"], r"guarded has one beta for a process"),
+        (["--methods", "guarded", "--ranks", "2"], r"guarded learns from all envs of a process"),
         (
             ["--methods", "none", "--settings", "gamma_ext=1.5"],
             r"cell none__seed1: --gamma-ext must lie in \[0, 1\], got 1\.5",
@@ -165,10 +177,47 @@ def test_no_slurm_is_said(sweep, tmp_path, monkeypatch):
         sweep.main([str(tmp_path / "sweep"), *flags])
 
 
-def test_missing_submitit_is_said(sweep, monkeypatch):
-    monkeypatch.setattr(sweep.importlib.util, "find_spec", lambda name: None)
+def test_missing_submitit_is_said(rooms, monkeypatch):
+    monkeypatch.setattr(rooms.slurm.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match=r'pip install "adops-wrappers\[cluster\]"'):
-        sweep.require_slurm()
+        rooms.slurm.require_slurm()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "threads", "ranks", "jobs"),
+    [
+        ("", 1, 1, 16),
+        ("", 4, 2, 2),
+        ("0", 1, 1, 2),
+        ("0,1", 1, 1, 4),
+        ("0,1", 1, 2, 2),
+        ("0", 9, 1, 1),
+    ],
+)
+def test_runs_share_gpus_and_fill_cores(rooms, monkeypatch, gpus, threads, ranks, jobs):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert rooms.local.default_jobs(threads, ranks) == jobs
+
+
+@pytest.mark.parametrize(
+    ("flags", "env_id", "num_envs", "cpus"),
+    [
+        ({"threads": 3}, "ALE/MontezumaRevenge-v5", 32, 3),
+        ({"gpus": 1}, "ALE/MontezumaRevenge-v5", 8, 4),
+        ({"gpus": 1}, "ALE/MontezumaRevenge-v5", 1024, 16),
+        ({"ranks": 2, "threads": 2}, "ALE/MontezumaRevenge-v5", 4, 4),
+        ({"gpus": 1, "threads": 2}, "adops/KeyDoorTV-v0", 64, 2),
+        ({"gpus": 1, "cpus": 6}, "ALE/MontezumaRevenge-v5", 32, 6),
+    ],
+)
+def test_a_job_has_the_cpus_that_its_emulators_need(
+    sweep, rooms, ppo_rnd, flags, env_id, num_envs, cpus
+):
+    pytest.importorskip("ale_py")
+    runs = [ppo_rnd.Args(env_id=env_id, num_envs=num_envs), ppo_rnd.Args(env_id=env_id, num_envs=1)]
+    asked = rooms.slurm.job_parameters(sweep.RunArgs("runs", **flags), runs)
+    assert asked["cpus_per_task"] == cpus
 
 
 # Runs of a stand-in for ppo_rnd.py, which starts at once
@@ -195,11 +244,11 @@ status = {"iteration": 3, "finished": not stopped, "reason": reason}
 
 
 @pytest.fixture
-def stand_in(sweep, tmp_path, monkeypatch):
+def stand_in(rooms, tmp_path, monkeypatch):
     script = tmp_path / "stand_in.py"
     script.write_text(textwrap.dedent(STAND_IN))
-    monkeypatch.setattr(sweep, "SCRIPT", script)
-    monkeypatch.setattr(sweep, "refuse_other_run", lambda run_dir, wanted: None)
+    monkeypatch.setattr(rooms.processes, "SCRIPT", script)
+    monkeypatch.setattr(rooms.plan, "refuse_other_run", lambda run_dir, wanted: None)
 
 
 def plan_for(sweep, root, seeds):
@@ -240,7 +289,7 @@ def test_a_run_on_several_ranks_goes_through_torchrun(sweep, tmp_path):
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_sigterm_lets_the_runs_write_their_checkpoint(sweep, tmp_path, capsys):
+def test_sigterm_lets_the_runs_write_their_checkpoint(sweep, rooms, tmp_path, capsys):
     root = tmp_path / "sweep"
     plan = plan_for(sweep, root, [8, 1])
 
@@ -251,14 +300,15 @@ def test_sigterm_lets_the_runs_write_their_checkpoint(sweep, tmp_path, capsys):
     waits = SimpleNamespace(**{**vars(time), "sleep": stop_when_running})
     before = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "time", waits)
+        patch.setattr(rooms.local, "time", waits)
         # The first signal asks; from the second on the run would be killed.
-        patch.setattr(sweep.StopOnSignal, "_handle", lambda self, *_: setattr(self, "count", 1))
+        handle = lambda self, *_: setattr(self, "count", 1)  # noqa: E731
+        patch.setattr(rooms.processes.SignalCount, "_handle", handle)
         results = sweep.run_local(plan, jobs=1)
     assert signal.getsignal(signal.SIGTERM) is before
     assert states(results) == {"8": "stopped", "1": "waiting"}
     assert sweep.report(plan, results) == 1
-    assert "0 of 2 cells finished, 0 failed, 2 to go on with" in capsys.readouterr().out
+    assert "0 of 2 cells finished, 0 failed, 2 resumable" in capsys.readouterr().out
     again = sweep.run_local(plan_for(sweep, root, [8, 1]), jobs=2, refresh=0.01)
     assert states(again) == {"8": "finished", "1": "finished"}
     log = (root / "none__seed8" / "output.log").read_text().splitlines()
@@ -266,46 +316,58 @@ def test_sigterm_lets_the_runs_write_their_checkpoint(sweep, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_a_run_that_is_still_at_work_is_waited_for(sweep, tmp_path, capsys):
+def test_a_run_that_is_still_at_work_is_waited_for(sweep, rooms, tmp_path, capsys):
     """As when a sweep was killed and its runs outlived it for a moment."""
     root = tmp_path / "sweep"
     plan = plan_for(sweep, root, [1])
     run_dir = root / "none__seed1"
     run_dir.mkdir()
-    other = sweep.take_lock(run_dir / ".lock")
-    with pytest.raises(sweep.Held, match=f"process {os.getpid()} of .* on .* since 20"):
-        sweep.start_run(run_dir, [])
+    other = run_lock(run_dir)
+    other.take()
+    with pytest.raises(Held, match=f"process {os.getpid()} of .* on .* since 20"):
+        rooms.processes.start_run(run_dir, [])
 
     def let_go(seconds):
-        other.close()
+        other.release()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "time", SimpleNamespace(**{**vars(time), "sleep": let_go}))
+        patch.setattr(rooms.local, "time", SimpleNamespace(**{**vars(time), "sleep": let_go}))
         results = sweep.run_local(plan, jobs=1)
     assert states(results) == {"1": "finished"}
     assert f"none__seed1: waiting for process {os.getpid()} of" in capsys.readouterr().out
 
 
+def test_a_run_that_found_its_directory_taken_waits_and_is_no_failure(rooms, tmp_path):
+    with run_lock(tmp_path):
+        ended = rooms.local.end_of_run(tmp_path, 1, stopping=False)
+    assert ended.state == "waiting"
+    assert f"process {os.getpid()}" in ended.detail
+    assert rooms.local.end_of_run(tmp_path, 1, False) == ("failed", "exit code 1")
+    assert rooms.local.end_of_run(tmp_path, -9, False) == ("failed", "killed by SIGKILL")
+
+
 @pytest.mark.usefixtures("stand_in")
-def test_full_disk_loses_nothing(sweep, tmp_path, monkeypatch, capsys):
+def test_full_disk_loses_nothing(sweep, rooms, tmp_path, monkeypatch, capsys):
     root = tmp_path / "sweep"
     plan = plan_for(sweep, root, [1, 2, 3])
     need = plan.bytes_per_run["none__seed1"]
     disk = SimpleNamespace(free=need * 3 - 1)
-    monkeypatch.setattr(sweep.shutil, "disk_usage", lambda path: disk)
+    monkeypatch.setattr(rooms.plan.shutil, "disk_usage", lambda path: disk)
     with pytest.raises(SystemExit, match=r"the sweep needs about .* MB more\. Free some space"):
         sweep.main([str(root), "--methods", "none", "--seeds", "1-3", "--settings", *SMALL])
     monkeypatch.setattr(
-        sweep.shutil,
+        rooms.plan.shutil,
         "disk_usage",
-        lambda path: SimpleNamespace(free=0 if sweep.is_finished(root / "none__seed1") else need),
+        lambda path: SimpleNamespace(
+            free=0 if rooms.processes.is_finished(root / "none__seed1") else need
+        ),
     )
     results = sweep.run_local(plan, jobs=1, refresh=0.01)
     assert states(results) == {"1": "finished", "2": "waiting", "3": "waiting"}
     assert sweep.report(plan, results) == 1
     assert "Not started: the disk has 0 MB free and a run needs" in capsys.readouterr().out
     monkeypatch.undo()
-    assert sweep.is_finished(root / "none__seed1")
+    assert rooms.processes.is_finished(root / "none__seed1")
 
 
 def test_unwritable_directory_is_said(sweep, tmp_path):
@@ -320,7 +382,7 @@ def test_two_sweeps_in_one_directory(sweep, tmp_path):
     holder = rf"in use by another sweep: process {os.getpid()} of .* since 20"
     with sweep.hold(root), pytest.raises(SystemExit, match=holder):
         sweep.main(flags)
-    assert [path.name for path in root.iterdir()] == [".lock"]
+    assert [path.name for path in root.iterdir()] == ["sweep.lock"]
 
 
 # Real runs
@@ -339,7 +401,7 @@ def wait_until(ready, process: subprocess.Popen) -> None:
         time.sleep(0.01)
 
 
-def test_killed_grid_started_again_equals_uninterrupted_runs(sweep, ppo_rnd, tmp_path):
+def test_killed_grid_started_again_equals_uninterrupted_runs(sweep, rooms, ppo_rnd, tmp_path):
     """Three methods × three seeds; the sweep and its runs are killed without warning."""
     root, methods = tmp_path / "sweep", ["none", "adops", "pbim"]
     cells = sweep.expand(methods, [1, 2, 3], pairs(SMALL))
@@ -358,19 +420,19 @@ def test_killed_grid_started_again_equals_uninterrupted_runs(sweep, ppo_rnd, tmp
     wait_until(
         lambda: (victim / "metrics.csv").exists() and len(read_metrics(victim)) >= 5, process
     )
-    pid = int((victim / ".lock").read_text().split()[1])
+    pid = int((victim / "run.holder").read_text().split()[1])
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     process.kill()
     process.communicate()
     rows_before = len(read_metrics(victim))
-    finished = [cell.name for cell in cells if sweep.is_finished(root / cell.name)]
+    finished = [cell.name for cell in cells if rooms.processes.is_finished(root / cell.name)]
     assert rows_before < ITERATIONS
     assert 0 < len(finished) < len(cells)
     kept = {name: (root / name / "metrics.csv").stat().st_mtime_ns for name in finished}
 
     output = run_script("sweep.py", *flags, "--settings", *SMALL)
-    assert "9 of 9 cells finished, 0 failed, 0 to go on with" in output
+    assert "9 of 9 cells finished, 0 failed, 0 resumable" in output
     for cell in cells:
         assert learned(root / cell.name) == learned(tmp_path / "whole" / cell.name), cell.name
     assert len(learned(victim)) == ITERATIONS
@@ -394,41 +456,70 @@ def test_other_settings_in_the_same_directory_are_refused(sweep, ppo_rnd, tmp_pa
 # Table and log
 
 
-def test_last_lines_of_a_log_leave_out_what_a_progress_bar_overwrote(sweep, tmp_path):
+def test_last_lines_of_a_log_leave_out_what_a_progress_bar_overwrote(rooms, tmp_path):
     (tmp_path / "output.log").write_bytes(b"first\nsecond\n\n 1%\r 2%\r 3%\nlast \xff\n")
-    assert sweep.log_tail(tmp_path, 3) == "second\n 3%\nlast \ufffd"
-    assert sweep.log_tail(tmp_path / "none") == "(no output)"
+    assert rooms.processes.log_tail(tmp_path, 3) == "second\n 3%\nlast \ufffd"
+    assert rooms.processes.log_tail(tmp_path / "none") == "(no output)"
 
 
 def test_cells_are_listed_for_later_evaluation(sweep, tmp_path):
     sweep.write_cells(sweep.check(sweep.expand(["none"], [1], pairs(SMALL)), tmp_path))
     more = sweep.expand(["adops"], [2], pairs(SMALL), {"epsilon": ["0.1"]})
     sweep.write_cells(sweep.check(more, tmp_path))
-    first, second = sweep.json.loads((tmp_path / "sweep.json").read_text())["cells"]
+    first, second = json.loads((tmp_path / "sweep.json").read_text())["cells"]
     assert (first["name"], first["method"], first["seed"]) == ("none__seed1", "none", 1)
     assert second["varied"] == {"epsilon": "0.1"}
     assert second["settings"] == {**dict(more[0].fixed), "epsilon": "0.1"}
+    (tmp_path / "sweep.json").write_text('{"cells": [{"name"')
+    with pytest.raises(SystemExit, match=r"sweep\.json cannot be read .* move it away"):
+        sweep.write_cells(sweep.check(more, tmp_path))
 
 
-def test_progress_table_shows_the_runs_at_work(sweep, tmp_path):
+@pytest.fixture
+def at_work(sweep, tmp_path):
+    """A plan of three cells, of which the second has made five of its 60 iterations."""
     plan = plan_for(sweep, tmp_path, [1, 2, 3])
     run_dir = tmp_path / "none__seed2"
     run_dir.mkdir()
     (run_dir / "metrics.csv").write_text(
         "iteration,charts/episodic_return_recent,charts/SPS\n1,,16.0\n5,0.25,32.0\n"
     )
-    written: list[str] = []
-    show = sweep.ProgressTable(plan, written.append)
+    return plan
+
+
+def lines_of(file: io.StringIO) -> list[str]:
+    lines = [line.rstrip() for line in file.getvalue().splitlines()]
+    file.seek(0)
+    file.truncate()
+    return lines
+
+
+def test_progress_table_shows_the_runs_at_work(sweep, rooms, at_work):
+    file = io.StringIO()
+    show = rooms.display.ProgressTable(at_work, Console(file=file, width=200))
     results = {"none__seed1": sweep.Result("finished")}
-    show.draw({"none__seed2": "running"}, results)
-    assert written[0].endswith(" none__seed2: running\n")
-    show.draw({"none__seed2": "running"}, results, last=True)
-    # 55 iterations of 64 steps are left, at 32 steps/s.
-    assert written[1:] == [
-        "3 cells: 1 finished, 1 at work, 1 waiting\n"
-        "cell         state    iteration  SPS  return  left\n"
-        "none__seed2  running  5/60       32   0.25    1.8 min\n"
-    ]
-    show.live, show.lines = True, 3
-    show.draw({}, {**results, "none__seed2": sweep.Result("failed")}, last=True)
-    assert written[2:] == ["\x1b[3A\x1b[J", "3 cells: 1 failed, 1 finished, 0 at work, 1 waiting\n"]
+    with show:
+        show.draw({"none__seed2": "running"}, results)
+        (said,) = lines_of(file)
+        assert said.endswith(" none__seed2: running")
+        show.draw({"none__seed2": "running"}, results, last=True)
+        # 55 iterations of 64 steps are left, at 32 steps/s.
+        assert lines_of(file) == [
+            "3 cells: 1 finished, 1 at work, 1 waiting",
+            "cell         state    iteration  SPS  return  left",
+            "none__seed2  running  5/60       32   0.25    1.8 min",
+        ]
+
+
+def test_a_terminal_shows_one_table_that_is_redrawn(sweep, rooms, at_work):
+    file = io.StringIO()
+    console = Console(file=file, width=200, force_terminal=True, highlight=False)
+    results = {"none__seed1": sweep.Result("finished")}
+    with rooms.display.ProgressTable(at_work, console) as show:
+        show.draw({"none__seed2": "running"}, results, last=True)
+        lines_of(file)
+        show.say("the disk is full")
+        show.draw({}, {**results, "none__seed2": sweep.Result("failed")}, last=True)
+    text = file.getvalue()
+    assert "\x1b[1A" in text  # the lines before are drawn over
+    assert text.index("the disk is full") < text.index("3 cells: 1 failed, 1 finished, 0 at work")

@@ -24,15 +24,16 @@ def command(script: str, *flags: str) -> list[str]:
     return [sys.executable, str(TRAIN / script), *flags]
 
 
-def environment() -> dict[str, str]:
+def environment(**variables: str) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path}
+    return {**os.environ, "PYTHONPATH": path, **variables}
 
 
-def run_script(script: str, *flags: str, code: int = 0) -> str:
+def run_script(script: str, *flags: str, code: int = 0, **variables: str) -> str:
     """Run a script to its end and return what it printed."""
+    env = environment(**variables)
     result = subprocess.run(
-        command(script, *flags), capture_output=True, text=True, env=environment(), timeout=240
+        command(script, *flags), capture_output=True, text=True, env=env, timeout=240
     )
     output = result.stdout + result.stderr
     assert result.returncode == code, output

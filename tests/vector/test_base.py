@@ -10,6 +10,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from adops_wrappers import (
+    SHAPINGS,
     ADOPSWrapper,
     CriticHandle,
     GRMWrapper,
@@ -297,16 +298,196 @@ def test_mode_of_the_instance_wins_over_shared_metadata() -> None:
     assert wrapped.core.layout.mode is AutoresetMode.SAME_STEP
 
 
-def test_mode_falls_back_to_metadata_and_then_to_next_step() -> None:
-    class Plain(gym.vector.VectorEnv):
-        num_envs = 1
-        single_observation_space = single_action_space = gym.spaces.Discrete(2)
+class Undeclared(gym.vector.VectorEnv):
+    """A vector env that does not say when it resets, around one that does."""
 
-    env = Plain()
+    metadata = {}  # noqa: RUF012
+
+    def __init__(self, mode: AutoresetMode) -> None:
+        self._env = tk.make_vector("sync", mode, longest=2)
+        self.num_envs = 3
+        self.single_observation_space = self._env.single_observation_space
+        self.single_action_space = self._env.single_action_space
+
+    def reset(self, **kwargs: Any) -> Any:
+        return self._env.reset(**kwargs)
+
+    def step(self, actions: Any) -> Any:
+        return self._env.step(actions)
+
+
+def test_mode_falls_back_to_metadata_and_then_to_next_step_with_a_warning() -> None:
+    env = Undeclared(AutoresetMode.NEXT_STEP)
     env.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
     assert NoShapingWrapper(env).core.layout.mode is AutoresetMode.SAME_STEP
     env.metadata = {}
-    assert NoShapingWrapper(env).core.layout.mode is AutoresetMode.NEXT_STEP
+    with pytest.warns(UserWarning, match="does not declare its autoreset mode; NEXT_STEP"):
+        source = IntrinsicRewardWrapper(env, tk.source)
+    with pytest.warns(UserWarning, match="does not declare its autoreset mode; NEXT_STEP"):
+        wrapped = NoShapingWrapper(source)
+    wrapped.reset(seed=0)
+    masks = [wrapped.step(ZERO)[4]["_intrinsic_reward"] for _ in range(6)]
+    assert not np.all(masks)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not declare its autoreset mode")
+@pytest.mark.parametrize("wrap", [NoShapingWrapper, lambda e: IntrinsicRewardWrapper(e, tk.source)])
+def test_final_obs_of_an_env_that_declares_no_mode_is_noticed(wrap: Any) -> None:
+    class Bonus(gym.vector.VectorWrapper):
+        def step(self, actions: Any) -> Any:
+            *rest, info = self.env.step(actions)
+            return (*rest, {**info, "intrinsic_reward": np.ones(3)})
+
+    env = wrap(Bonus(Undeclared(AutoresetMode.SAME_STEP)))
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"final_obs.*\[\"autoreset_mode\"\] = .*SAME_STEP"):
+        [env.step(ZERO) for _ in range(3)]
+
+
+class FailsOnce(gym.vector.VectorWrapper):
+    """Raises once, after the env below has made its step."""
+
+    fails = False
+
+    def step(self, actions: Any) -> Any:
+        result = self.env.step(actions)
+        if self.fails:
+            self.fails = False
+            raise ConnectionError("the simulator hung up")
+        return result
+
+
+@pytest.mark.parametrize("below_source", [True, False])
+def test_error_below_after_the_env_has_advanced_forces_a_reset(below_source: bool) -> None:
+    if below_source:
+        broken = FailsOnce(endless())
+        env: Any = IntrinsicRewardWrapper(broken, tk.source)
+    else:
+        env = broken = FailsOnce(IntrinsicRewardWrapper(endless(), tk.source))
+    source = env
+    env = ADOPSWrapper(env, CriticHandle(tk.critic))
+    env.reset(seed=0)
+    env.step(ZERO)
+    broken.fails = True
+    with pytest.raises(ConnectionError):
+        env.step(ZERO)
+    with pytest.raises(gym.error.ResetNeeded, match="After an error in step"):
+        env.step(ZERO)
+    if below_source:
+        with pytest.raises(gym.error.ResetNeeded):
+            source.step(ZERO)
+    env.reset(seed=0)
+    env.step(ZERO)
+
+
+@pytest.mark.parametrize("with_source", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_observation_changed_in_place_by_the_agent(mode: AutoresetMode, with_source: bool) -> None:
+    class Bonus(gym.vector.VectorWrapper):
+        def step(self, actions: Any) -> Any:
+            *rest, info = self.env.step(actions)
+            return (*rest, {**info, "intrinsic_reward": np.ones(3)})
+
+    def run(change: bool) -> list[Any]:
+        critic = CriticHandle(tk.critic)
+        env: Any = tk.make_vector("sync", mode, longest=10**6)
+        env = IntrinsicRewardWrapper(env, tk.source) if with_source else Bonus(env)
+        env = ADOPSWrapper(env, critic, gamma_ext=0.97, gamma_int=0.9)
+        obs, _ = env.reset(seed=0)
+        shaped = []
+        for _ in range(5):
+            if change:
+                obs *= 100.0
+            critic.updated()
+            obs, _, _, _, info = env.step(ZERO)
+            shaped.append(info["intrinsic_reward"].tolist())
+        return shaped
+
+    assert run(change=True) == run(change=False)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("method", SHAPINGS)
+def test_reward_that_is_not_finite_is_an_error_for_every_method(method: str, value: float) -> None:
+    class Bad(gym.vector.VectorWrapper):
+        def step(self, actions: Any) -> Any:
+            obs, reward, *rest = self.env.step(actions)
+            return (obs, np.where([False, True, False], value, reward), *rest)
+
+    extra = {"potential": tk.potential, "gamma": 0.9} if method == "pbrs" else {}
+    env = IntrinsicRewardWrapper(Bad(endless()), tk.source)
+    env = make_shaping(method, env, CriticHandle(tk.critic), **extra)
+    env.reset(seed=0)
+    message = f"The extrinsic reward of environment 1 is {value} at step 0 of its episode"
+    with pytest.raises(ValueError, match=message):
+        env.step(ZERO)
+
+
+def test_rewards_of_shape_n_1_and_of_a_wrong_shape() -> None:
+    class Shaped(gym.vector.VectorWrapper):
+        shape = (3, 1)
+
+        def step(self, actions: Any) -> Any:
+            obs, reward, *rest = self.env.step(actions)
+            return (obs, np.resize(reward, self.shape), *rest)
+
+    env = NoShapingWrapper(IntrinsicRewardWrapper(Shaped(endless()), tk.source))
+    env.reset(seed=0)
+    _, reward, _, _, info = env.step(ZERO)
+    assert reward.shape == info["extrinsic_reward"].shape == (3,)
+    env.env.env.shape = (2,)
+    with pytest.raises(ValueError, match=r"The reward must hold one value for each of 3 env"):
+        env.step(ZERO)
+
+
+class Structured(tk.ScriptedEnv):
+    """Observations whose batches are tuples: graphs, sequences, one of several."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(longest=10**6)
+        box, two = gym.spaces.Box(-9.0, 9.0, (2,), np.float64), gym.spaces.Discrete(2)
+        self.kind = kind
+        self.observation_space = {
+            "graph": gym.spaces.Graph(box, two),
+            "sequence": gym.spaces.Sequence(two),
+            "one of": gym.spaces.OneOf((two, box)),
+            "dict": gym.spaces.Dict({"s": gym.spaces.Sequence(two), "b": box}),
+        }[kind]
+
+    def _obs(self) -> Any:
+        low = int(self.state[0] > 0)
+        x = np.clip(self.state[:2], -9.0, 9.0)
+        nodes, links = np.stack([x, x, x]), np.array([0, 1])
+        return {
+            "graph": gym.spaces.GraphInstance(nodes, links, np.array([[0, 1], [1, 2]])),
+            "sequence": (low,) * 5,
+            "one of": (np.int64(1), x) if low else (np.int64(0), np.int64(low)),
+            "dict": {"s": (low,) * 5, "b": x},
+        }[self.kind]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["graph", "sequence", "one of", "dict"])
+def test_partial_resets_with_observations_of_every_structure(
+    kind: str, mode: AutoresetMode
+) -> None:
+    env = SyncVectorEnv([partial(Structured, kind)] * 3, autoreset_mode=mode)
+    seen: list[Any] = []
+    critic = CriticHandle(lambda obs: seen.append(obs) or (np.zeros(3), np.zeros(3)))
+    env = ADOPSWrapper(IntrinsicRewardWrapper(env, counting_source()), critic)
+    env.reset(seed=0)
+    env.step(ZERO)
+    obs, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
+    env.step(ZERO)
+    assert str(seen[-2]) == str(obs)
+    assert env.core.episodes.elapsed.tolist() == [2, 1, 2]
+
+
+def test_one_tracker_follows_the_episodes_of_a_whole_stack() -> None:
+    env = PIESWrapper(GRMWrapper(IntrinsicRewardWrapper(endless(), tk.source)))
+    assert env.core.episodes is env.env.core.episodes is env.env.env.runner.episodes
+    limited = gym.wrappers.vector.TransformReward(IntrinsicRewardWrapper(endless(), tk.source), abs)
+    assert GRMWrapper(limited).core.episodes is not limited.env.runner.episodes
 
 
 def test_batches_smaller_than_the_vector_env_are_refused() -> None:

@@ -210,6 +210,32 @@ def test_bad_bonus_in_info(value: Any, message: str) -> None:
         env.step(0)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_reward_that_is_not_finite(name: str, value: float) -> None:
+    env = gym.wrappers.TransformReward(tk.ScriptedEnv(), lambda reward: value)
+    env = WRAPPERS[name](IntrinsicRewardWrapper(env, constant(1.0)))
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=f"The extrinsic reward of environment 0 is {value} at"):
+        env.step(0)
+
+
+def test_reward_and_end_flags_of_shape_1() -> None:
+    class Arrays(gym.Wrapper):
+        def step(self, action: Any) -> Any:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            return obs, np.array([reward]), np.array([terminated]), np.array([truncated]), info
+
+    env = NoShapingWrapper(IntrinsicRewardWrapper(Arrays(tk.ScriptedEnv()), constant(1.0)))
+    plain = NoShapingWrapper(IntrinsicRewardWrapper(tk.ScriptedEnv(), constant(1.0)))
+    env.reset(seed=0)
+    plain.reset(seed=0)
+    step, expected = env.step(0), plain.step(0)
+    assert step[1:4] == expected[1:4]
+    assert type(step[1]) is float
+    assert type(step[2]) is bool
+
+
 def test_missing_bonus_names_the_way_out() -> None:
     env = GRMWrapper(tk.ScriptedEnv())
     env.reset(seed=0)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import numpy as np
 import pytest
-from analysis.compact import InputError, collect, join_studies, write_compact
+from analysis.collect import collect, join_studies
+from analysis.compact import SUMS, InputError, write_compact
 from run_dirs import ENV, edit, study_of, write_arm, write_run
 from train_scripts import read_metrics
 
@@ -104,25 +106,40 @@ def test_a_run_given_twice_counts_once_and_equal_names_stay_apart(tmp_path):
     }
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "message"),
-    [
-        ("runs.csv", ",12,1200,", ",12.5,1200,", r"line 2: iterations is '12.5', which analyze.py"),
-        ("runs.csv", ">= 0.5", "high", r"line 2: solved_if is 'high', which analyze.py"),
-        ("runs.csv", "final_return", "last", r"has no column final_return; expected"),
-        ("expected.csv", "finished", "done", r"expected.csv, line 2: state is 'done'"),
-        ("return.csv", "run,0.5", "other,0.5", r"return.csv does not hold 12 points of run"),
-        ("conflict.csv", "run,0.5", "run,half", r"line 2: a value of run is 'half', expected"),
-    ],
-)
-def test_damaged_compact_files_are_refused(tmp_path, file, old, new, message):
+@pytest.fixture
+def compact_folder(tmp_path):
     write_run(tmp_path / "run", [0.5] * 12)
     out = tmp_path / "out"
     out.mkdir()
     write_compact(collect([tmp_path / "run"]), out)
-    edit(out / file, old, new)
-    with pytest.raises(InputError, match=message):
-        collect([out])
+    return out
+
+
+@pytest.mark.parametrize(
+    "name", ["runs.csv", "expected.csv", "return.csv", "conflict.csv", "intervention.csv", SUMS]
+)
+def test_a_flipped_bit_or_a_cut_in_compact_files_is_refused(compact_folder, name):
+    path = compact_folder / name
+    data = path.read_bytes()
+    for place in range(0, len(data), 7):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises(InputError, match=r"SHA256SUMS does not vouch for .* Restore them, or"):
+            collect([compact_folder])
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match=r"SHA256SUMS does not vouch for"):
+        collect([compact_folder])
+
+
+def test_compact_files_changed_on_purpose_need_new_checksums(compact_folder):
+    edit(compact_folder / "runs.csv", "raw,none", "raw,other")
+    with pytest.raises(InputError, match=r"runs.csv is not the file whose checksum") as refused:
+        collect([compact_folder])
+    command = str(refused.value).partition("checksums: ")[2].replace(" study.json", "")
+    subprocess.run(command, shell=True, check=True)
+    assert collect([compact_folder]).runs[0]["method"] == "other"
+    (compact_folder / SUMS).unlink()
+    with pytest.raises(InputError, match=r"No such file"):
+        collect([compact_folder])
 
 
 def test_studies_that_contradict_each_other_are_refused():

@@ -4,8 +4,10 @@ import dataclasses
 import typing
 
 import pytest
-from analysis.labels import DEFAULTS, SHAPINGS, arm_label, arm_order, reference_of
+from analysis.labels import COLOURS, DEFAULTS, Label
 from run_dirs import ENV
+
+from adops_wrappers.shaping.methods import METHODS
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,9 @@ from run_dirs import ENV
     ],
 )
 def test_label_of_an_arm(args, label):
-    assert arm_label({"env_id": ENV, "bonus": "count", **args}) == label
+    made = Label.of({"env_id": ENV, "bonus": "count", **args})
+    assert str(made) == label
+    assert Label.parse(label) == made
 
 
 def test_defaults_and_methods_are_those_of_ppo_rnd(ppo_rnd):
@@ -42,7 +46,8 @@ def test_defaults_and_methods_are_those_of_ppo_rnd(ppo_rnd):
     known = {name: args[name] for name in DEFAULTS if name in args}
     assert known == {name: DEFAULTS[name] for name in known}
     assert {"env_id", "shaping", "bonus", "intrinsic_scale", "epsilon", "delay"} <= known.keys()
-    assert set(typing.get_args(typing.get_type_hints(ppo_rnd.Args)["shaping"])) <= set(SHAPINGS)
+    for name in typing.get_args(typing.get_type_hints(ppo_rnd.Args)["shaping"]):
+        assert METHODS[name].label in COLOURS
 
 
 def test_order_and_reference_of_arms():
@@ -60,5 +65,5 @@ def test_order_and_reference_of_arms():
         "PIES ×0.3 (RND)": "raw ×0.3 (RND)",
     }
     shuffled = sorted(references)
-    assert sorted(shuffled, key=arm_order) == list(references)
-    assert {label: reference_of(label) for label in references} == references
+    assert sorted(shuffled, key=lambda label: Label.parse(label).order) == list(references)
+    assert {label: Label.parse(label).reference for label in references} == references

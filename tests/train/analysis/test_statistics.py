@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from analysis.report import write_tables
 from analysis.statistics import Bootstrap, holm, standard_error, welch_p
+from analysis.tables import write_tables
 from run_dirs import ENV, HIGH, LOW, computed, write_arm
 from scipy import stats
 

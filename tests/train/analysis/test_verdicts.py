@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from analysis.report import write_tables
 from analysis.statistics import welch_p
+from analysis.tables import write_tables
 from analysis.text import shown_p
 from run_dirs import ENV, HIGH, LOW, computed, study_of, write_arm
 

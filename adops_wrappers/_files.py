@@ -1,0 +1,88 @@
+"""Files that are whole or not there: atomic writes, and JSON that notices when it was changed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_TEMPORARY = ".tmp-"
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path` that takes its name, in one step, if all went well.
+
+    After a crash or an error the old file is still there. The temporary path keeps the ending of
+    `path`, from which some writers choose their format.
+    """
+    temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex[:12]}-{path.name}")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that a crash leaves the old one or the new one, never a part of it."""
+    with replacing(path) as temporary, temporary.open("xb") as file:
+        file.write(data)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder survive a power cut, where the system lets folders be synced."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what writers that were killed have left in a folder; nobody else may write in it."""
+    for path in folder.glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write an object atomically, with a checksum that `read_json` compares."""
+    signed = {**content, "checksum": _checksum(content)}
+    write_atomically(path, json.dumps(signed, indent=2).encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return what `write_json` wrote.
+
+    An object without a checksum is taken as it is: versions before this one wrote none.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is cut off, or was changed since it was written.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged: it holds no JSON object")
+    checksum = content.pop("checksum", None)
+    if checksum not in (None, _checksum(content)):
+        raise ValueError(f"{path} was changed since it was written")
+    return content
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,271 @@
+"""The flags that every training script shares, and how a command line becomes settings."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import tyro
+
+from adops_wrappers.training.checkpoint import load, read_settings
+from adops_wrappers.training.distributed import silence_other_ranks
+from adops_wrappers.training.envs import current_id
+from adops_wrappers.training.exit import fail
+from adops_wrappers.training.rundir import is_run
+
+
+@dataclass
+class EnvArgs:
+    """Which env, and how it is built."""
+
+    env_id: str = "ALE/MontezumaRevenge-v5"
+    """a Gymnasium id: an Atari game (ALE/...), a MiniGrid env, or any Box or Discrete env"""
+    reward_scale: float = 0.0
+    """factor on the extrinsic reward, which is never clipped; 0: 0.001 on Atari, 1 elsewhere"""
+    env_kwargs: str = "{}"
+    """JSON of further arguments for the env, such as '{"horizon": 200}'"""
+    max_episode_steps: int = 0
+    """steps after which an episode is cut; 0: 4,500 on Atari, the env's own limit elsewhere"""
+    sticky_action_prob: float = 0.25
+    """Atari: probability per frame that the previous action is repeated"""
+    atari_backend: Literal["vector", "sync"] = "vector"
+    """Atari: vector is ale-py's own vector env; sync is slower and reads the rooms from RAM"""
+    minigrid_obs: Literal["image", "flat"] = "image"
+    """MiniGrid: the agent's 7x7 view, or the view with the mission text appended"""
+
+
+@dataclass
+class RunArgs:
+    """How a run is carried out. It does not change what is learned: a resume may change it."""
+
+    run_dir: str = ""
+    """directory of this run; empty: runs/{env}__{exp}__{seed}__{time}"""
+    exp_name: str = ""
+    """name of the experiment in run_dir; empty: this script's name and method"""
+    resume: str = ""
+    """run directory to continue from its last checkpoint; settings are read from there"""
+    checkpoint_every: int = 100
+    """iterations between checkpoints; 0: only at the end and on SIGINT or SIGTERM"""
+    save_model: bool = False
+    """write the policy to model.pt at the end"""
+    capture_video: bool = False
+    """play and record an episode every video_every iterations (needs moviepy)"""
+    video_every: int = 500
+    """iterations between recorded episodes"""
+    track: bool = False
+    """log to Weights & Biases as well (needs wandb)"""
+    wandb_project: str = "adops-wrappers"
+    """project of --track"""
+    tensorboard: bool = True
+    """write TensorBoard events"""
+    cuda: bool = True
+    """use a GPU where there is one"""
+    torch_threads: int = 0
+    """CPU threads of torch; 0: torch's own choice for images, 1 elsewhere"""
+    compile: bool = False
+    """torch.compile the networks; pays off on GPUs in long runs"""
+    pin_memory: bool = False
+    """copy observations to the GPU through pinned memory"""
+    rank_timeout: float = 600.0
+    """torchrun: seconds after which a rank that does not answer ends the run with an error"""
+
+
+@dataclass
+class PrecisionArgs:
+    """How exactly the update computes. Acting, values and bonus are float32 whatever it does."""
+
+    amp: bool = False
+    """bfloat16 autocast in the update; for GPUs, many times slower on most CPUs"""
+    tf32: bool = False
+    """TensorFloat-32 in the update; for GPUs"""
+
+
+@dataclass
+class PresetArgs:
+    """Whose settings the hyperparameters start from."""
+
+    preset: Literal["default", "burda", "paper"] = "default"
+    """defaults of the settings that Burda's code and the paper's (PPO-RND) have in another way:
+    end_at_truncation, max_grad_norm, minibatch_rows, rnd_slope, restart_return_filter and
+    root_gains; a flag overrides it"""
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "burda": {
+        "end_at_truncation": True,
+        "max_grad_norm": 0.0,
+        "minibatch_rows": "whole-envs",
+    },
+    "paper": {
+        "end_at_truncation": True,
+        "max_grad_norm": 0.0,
+        "minibatch_rows": "with-replacement",
+        "rnd_slope": 0.01,
+        "restart_return_filter": True,
+        "root_gains": True,
+    },
+}
+"""What --preset changes; from Python: `Args(**PRESETS["burda"])`."""
+
+
+class ScriptArgs(RunArgs, PrecisionArgs, PresetArgs, EnvArgs):
+    """Base of a script's `Args`, which adds the hyperparameters; this package reads these."""
+
+    seed: int
+    bonus: str
+    total_iterations: int
+    num_envs: int
+    num_steps: int
+    update_epochs: int
+    num_minibatches: int
+    minibatch_rows: str
+    norm_adv: bool
+    scale_adv: bool
+
+
+Args = TypeVar("Args", bound=ScriptArgs)
+
+FREE_ON_RESUME = frozenset(f.name for f in dataclasses.fields(RunArgs))
+"""Settings that do not change what is learned."""
+LARGEST_SEED = 2**31 - 1
+"""Emulators take seeds of 31 bits."""
+
+
+def read_command_line(
+    kind: type[Args],
+    argv: Sequence[str] | None = None,
+    about: str | None = None,
+    readers: Mapping[str, Sequence[str]] | None = None,
+) -> Args:
+    """Return the settings; with --resume the run's own are the defaults.
+
+    Args:
+        kind: The script's `Args`.
+        argv: The flags; None takes those of this process.
+        about: What --help says before the flags.
+        readers: Of a script with --shaping: the methods that read each flag of a method.
+    """
+    silence_other_ranks()
+    args = tyro.cli(kind, args=argv, description=about)
+    if args.resume:
+        args = _resumed(kind, args.resume, argv, about)
+    else:
+        # Parsed again on top of the preset, so that a flag counts more.
+        args = tyro.cli(kind, args=argv, default=kind(**PRESETS[args.preset]), description=about)
+        args.env_id = current_id(args.env_id)
+    check_args(args)
+    refuse_unread_flags(args, readers or {})
+    return args
+
+
+def _resumed(kind: type[Args], run_dir: str, argv: Sequence[str] | None, about: str | None) -> Args:
+    if not is_run(Path(run_dir)):
+        config = Path(run_dir) / "config.json"
+        fail(f"--resume {run_dir}: there is no {config}, so this is not a run directory.")
+    with contextlib.redirect_stdout(None):  # the run says what it passes over, holding its lock
+        found = load(Path(run_dir))
+    saved = read_settings(Path(run_dir), found, FREE_ON_RESUME)
+    known = {f.name for f in dataclasses.fields(kind)}
+    if saved.keys() - {"resume"} != known - {"resume"}:
+        odd = sorted(saved.keys() ^ known)
+        fail(f"--resume {run_dir} was written by another script or version: {odd} differ.")
+    # Parsed again on top of the run's settings: what differs now was typed by the user.
+    args = tyro.cli(kind, args=argv, default=kind(**saved), description=about)
+    args.env_id = current_id(args.env_id)
+    different = [
+        f"--{dashed(name)} is {value!r} there and {getattr(args, name)!r} here"
+        for name, value in saved.items()
+        if name not in FREE_ON_RESUME and getattr(args, name) != value
+    ]
+    if different:
+        fail(
+            f"--resume {run_dir}: the checkpoint has other settings: {'; '.join(different)}. "
+            "Drop these flags, or start a new run."
+        )
+    args.run_dir = run_dir
+    return args
+
+
+_RULES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
+    (
+        "be at least 1",
+        lambda x: x >= 1,
+        (
+            *("num_envs", "num_steps", "total_iterations", "update_epochs", "num_minibatches"),
+            "video_every",
+        ),
+    ),
+    (
+        "lie in [0, 1]",
+        lambda x: 0.0 <= x <= 1.0,
+        ("gamma_ext", "gamma_int", "gae_lambda", "update_proportion"),
+    ),
+    (
+        "not be negative",
+        lambda x: x >= 0,
+        ("checkpoint_every", "obs_norm_init_iterations", "torch_threads", "reward_scale"),
+    ),
+    ("be above 0", lambda x: x > 0.0, ("rank_timeout", "learning_rate")),
+)
+
+
+def check_args(args: ScriptArgs) -> None:
+    """Refuse settings that cannot work, saying what is allowed."""
+    for rule, is_allowed, names in _RULES:
+        for name in names:
+            if not is_allowed(getattr(args, name)):
+                fail(f"--{dashed(name)} must {rule}, got {getattr(args, name)}.")
+    # Each env has a seed of its own, counted up from the run's.
+    last = LARGEST_SEED - args.num_envs + 1
+    if not 0 <= args.seed <= last:
+        fail(f"--seed must lie in [0, {last}] with {args.num_envs} envs, got {args.seed}.")
+    batch = args.num_envs * args.num_steps
+    if batch % args.num_minibatches:
+        fail(
+            f"a rollout of num_envs*num_steps = {args.num_envs}*{args.num_steps} = {batch} rows "
+            f"cannot be cut into --num-minibatches {args.num_minibatches} equal parts. Choose a "
+            "divisor."
+        )
+    if args.minibatch_rows == "whole-envs" and args.num_envs % args.num_minibatches:
+        fail(
+            f"--minibatch-rows whole-envs cannot deal --num-envs {args.num_envs} out to "
+            f"--num-minibatches {args.num_minibatches}. Choose a divisor."
+        )
+    if args.norm_adv and batch == args.num_minibatches:
+        fail(
+            "--norm-adv needs minibatches of at least 2 rows: one row has no spread. Lower "
+            f"--num-minibatches {args.num_minibatches}, or use --scale-adv."
+        )
+    if args.norm_adv and args.scale_adv:
+        fail("choose --norm-adv or --scale-adv: standardising divides by the spread already.")
+    try:
+        keywords = json.loads(args.env_kwargs)
+    except json.JSONDecodeError:
+        keywords = None
+    if not isinstance(keywords, dict):
+        fail(
+            f"--env-kwargs must be a JSON object like '{{\"horizon\": 200}}', got {args.env_kwargs}"
+        )
+
+
+def refuse_unread_flags(args: ScriptArgs, readers: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a flag that the chosen method would silently ignore."""
+    defaults = {f.name: f.default for f in dataclasses.fields(args)}
+    for name, methods in readers.items():
+        chosen = getattr(args, "shaping", "")
+        if chosen not in methods and getattr(args, name) != defaults[name]:
+            fail(
+                f"--{dashed(name)} is a setting of {', '.join(methods)}; --shaping {chosen} does "
+                "not read it. Drop the flag or change --shaping."
+            )
+
+
+def dashed(name: str) -> str:
+    """Return a setting's name as it stands on the command line."""
+    return name.replace("_", "-")

@@ -1,0 +1,347 @@
+"""Checkpoints: whole or not there, checksummed, in agreement with metrics.csv, loadable anywhere.
+
+A checkpoint is a folder `checkpoints/ITERATION` with `manifest.json` (format, checksums, what
+metrics.csv held), `state.pt`, which loads without running code, and the pickled envs of each rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import random
+import shutil
+import zipfile
+from collections.abc import Container
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from adops_wrappers._files import read_json, sync_folder, write_atomically, write_json
+from adops_wrappers.training.exit import fail
+from adops_wrappers.training.log import Mark, agrees
+from adops_wrappers.training.rundir import read_config
+
+FORMAT = 2
+"""1 had no number and no agreement with metrics.csv."""
+KEPT = 2
+_MANIFEST = "manifest.json"
+
+
+class Checkpoint(NamedTuple):
+    """What `load` returns."""
+
+    iteration: int
+    state: dict[str, Any]
+    """As it was given to `save`, tensors on the CPU."""
+    envs: bytes | None
+    """The pickled envs of this rank, or None if they could not be pickled."""
+    metrics: Mark
+    """What metrics.csv held, for `Log`."""
+
+
+class Unusable(Exception):
+    """This checkpoint cannot be used; the text says why."""
+
+
+def save(
+    run_dir: Path,
+    iteration: int,
+    state: dict[str, Any],
+    envs: list[bytes | None],
+    metrics: Mark,
+) -> None:
+    """Write checkpoints/ITERATION in one step, then drop all but the last two.
+
+    Args:
+        run_dir: Directory of the run.
+        iteration: How many iterations are done.
+        state: Tensors, numbers, texts, lists and dicts; see `to_plain` for other things.
+        envs: The pickled envs of each rank, or None where they cannot be pickled.
+        metrics: What `Log.sync` has just returned.
+
+    Raises:
+        OSError: It could not be written, and those before are still there.
+    """
+    folder = run_dir / "checkpoints"
+    folder.mkdir(exist_ok=True)
+    sync_folder(run_dir)
+    temporary = folder / ".writing"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    files = {"state.pt": _to_bytes(state)}
+    files |= {_env_file(rank): data for rank, data in enumerate(envs) if data is not None}
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    for name, data in files.items():
+        write_atomically(temporary / name, data)
+    write_json(temporary / _MANIFEST, {"format": FORMAT, "sha256": hashes, "metrics": metrics})
+    final = folder / f"{iteration:08d}"
+    if final.exists():  # of a time that a resume has gone back behind
+        _drop(final)
+    os.replace(temporary, final)
+    sync_folder(folder)
+    kept = [path for path in _found(run_dir) if path.name <= final.name][:KEPT]
+    for path in set(_found(run_dir)) - set(kept):
+        with contextlib.suppress(OSError):
+            _drop(path)
+
+
+def _drop(path: Path) -> None:
+    """Remove a checkpoint; what a kill leaves of it no longer looks like one."""
+    dropped = path.with_name(".dropped")
+    shutil.rmtree(dropped, ignore_errors=True)
+    os.replace(path, dropped)
+    shutil.rmtree(dropped, ignore_errors=True)
+
+
+def load(run_dir: Path, rank: int = 0) -> Checkpoint | None:
+    """Return the newest checkpoint that is undamaged and agrees with metrics.csv.
+
+    Those that are passed over are named with the reason. If none is left, the script ends with a
+    message; if there never was one, the answer is None.
+    """
+    found = _found(run_dir)
+    reasons = []
+    for path in found:
+        try:
+            return _read(run_dir, path, rank)
+        except Unusable as reason:
+            reasons.append(str(reason))
+            print(f"Checkpoint {path} {reason}; trying the one before.")
+    if found:
+        fail(
+            f"no checkpoint in {run_dir / 'checkpoints'} can be used: the newest {reasons[0]}. "
+            "Restore the files, or start a new run."
+        )
+    return None
+
+
+def _read(run_dir: Path, path: Path, rank: int) -> Checkpoint:
+    try:
+        manifest = read_json(path / _MANIFEST)
+    except (OSError, ValueError) as error:
+        if (path / "sha256.json").exists():
+            raise Unusable(_other_format(1)) from None
+        raise Unusable(f"is damaged ({error})") from None
+    if manifest.get("format") != FORMAT:
+        raise Unusable(_other_format(manifest.get("format")))
+    try:
+        files = {name: (path / name).read_bytes() for name in manifest["sha256"]}
+    except OSError as error:
+        raise Unusable(f"is damaged ({error})") from None
+    for name, data in files.items():
+        if hashlib.sha256(data).hexdigest() != manifest["sha256"][name]:
+            raise Unusable(f"is damaged ({name} does not match its checksum)")
+    if not agrees(run_dir, manifest["metrics"]):
+        raise Unusable("knows of rows that metrics.csv has lost, or that were changed there")
+    state = torch.load(io.BytesIO(files["state.pt"]), weights_only=True, map_location="cpu")
+    return Checkpoint(int(path.name), state, files.get(_env_file(rank)), manifest["metrics"])
+
+
+def _other_format(number: Any) -> str:
+    return (
+        f"has format {number}, and this version reads format {FORMAT}. Continue the run with the "
+        "version that wrote it (config.json names it)"
+    )
+
+
+def _found(run_dir: Path) -> list[Path]:
+    """Return the folders of checkpoints, newest first."""
+    folder = run_dir / "checkpoints"
+    return sorted((p for p in folder.glob("*") if p.name.isdigit()), reverse=True)
+
+
+def _env_file(rank: int) -> str:
+    return f"envs{rank or ''}.pkl"
+
+
+def read_settings(
+    run_dir: Path, checkpoint: Checkpoint | None, free: Container[str]
+) -> dict[str, Any]:
+    """Return the settings (`args`) of a run that is to be resumed.
+
+    They are those of the checkpoint, in `state["args"]`. A config.json that differs or is damaged
+    is reported; the caller writes it anew.
+
+    Args:
+        run_dir: Directory of the run.
+        checkpoint: What `load` returned.
+        free: Settings that an earlier resume may have changed: config.json says the last word.
+    """
+    config: dict[str, Any] = {}
+    problem = ""
+    try:
+        config = read_config(run_dir)["args"]
+    except FileNotFoundError as error:
+        problem = f"{error.filename} is missing"
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    if checkpoint is None:
+        if problem:
+            fail(f"--resume {run_dir}: {problem}, and there is no checkpoint. Start a new run.")
+        return config
+    saved = checkpoint.state["args"]
+    changed = [
+        f"{name} is {config.get(name)!r} there and {value!r} in the checkpoint"
+        for name, value in saved.items()
+        if config and name not in free and config.get(name) != value
+    ]
+    if changed:
+        problem = f"{run_dir / 'config.json'} was changed: {'; '.join(changed)}"
+    if problem:
+        print(f"{problem}. The checkpoint's settings count; config.json is written anew.")
+    return {k: config.get(k, v) if k in free else v for k, v in saved.items()}
+
+
+# What goes into a checkpoint
+
+
+def to_plain(value: Any) -> Any:
+    """Replace numpy arrays by tensors and bytes keys by a tensor: loading then runs no code."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value.copy())
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict) and value and all(isinstance(key, bytes) for key in value):
+        lengths = torch.tensor([len(key) for key in value])
+        joined = torch.frombuffer(bytearray(b"".join(value)), dtype=torch.uint8)
+        return {"bytes": joined, "lengths": lengths, "counts": torch.tensor(list(value.values()))}
+    if isinstance(value, dict):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_plain(value: Any) -> Any:
+    """Undo `to_plain`; what was a tuple stays a list."""
+    if isinstance(value, torch.Tensor):
+        return value.numpy()
+    if isinstance(value, dict) and value.keys() == {"bytes", "lengths", "counts"}:
+        joined, ends = value["bytes"].numpy().tobytes(), value["lengths"].cumsum(0).tolist()
+        keys = (joined[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True))
+        return dict(zip(keys, value["counts"].tolist(), strict=True))
+    if isinstance(value, dict):
+        return {key: from_plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [from_plain(item) for item in value]
+    return value
+
+
+def random_states(generator: torch.Generator) -> dict[str, Any]:
+    """Return the state of every random number generator that this process draws from."""
+    version, words, gauss = random.getstate()
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002
+    words_of_numpy = torch.from_numpy(np.asarray(keys).astype(np.int64))
+    device = generator.device
+    return {
+        "python": [version, list(words), gauss],
+        "numpy": [name, words_of_numpy, *rest],
+        "torch": torch.get_rng_state(),
+        "device": device.type,
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "actions": generator.get_state(),
+    }
+
+
+def restore_random_states(state: dict[str, Any], generator: torch.Generator) -> None:
+    """Restore `random_states()`.
+
+    The generator of another kind of device has no such state: its numbers start anew, from a seed
+    that is the same on every such resume, and a message says so.
+    """
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    device = generator.device
+    if state["device"] == device.type:
+        if state["cuda"] is not None:
+            torch.cuda.set_rng_state(state["cuda"], device)
+        generator.set_state(state["actions"])
+        return
+    digest = hashlib.sha256(state["actions"].numpy().tobytes()).digest()
+    seed = int.from_bytes(digest[:7], "big")
+    generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    print(
+        f"The checkpoint was written on {state['device']}, this run is on {device.type}: random "
+        "actions are drawn anew, so it will not equal an uninterrupted run bit for bit."
+    )
+
+
+def pickle_envs(envs: Any, restorable: bool = True) -> bytes | None:
+    """Return vector envs as bytes, or None if they cannot be restored exactly.
+
+    Args:
+        envs: A vector env.
+        restorable: False for emulators, which pickle without complaint and come back in another
+            state. Envs that derive from `EzPickle` are recognised here.
+    """
+    import cloudpickle  # type: ignore[import-untyped]
+    import gymnasium as gym
+
+    base = envs.unwrapped
+    parts = [base, *(env.unwrapped for env in getattr(base, "envs", []))]
+    if not restorable or any(isinstance(part, gym.utils.EzPickle) for part in parts):
+        return None
+    try:
+        return bytes(cloudpickle.dumps(envs))
+    except Exception:
+        return None
+
+
+# The policy alone
+
+
+def save_model(run_dir: Path, args: dict[str, Any], agent: torch.nn.Module) -> None:
+    """Write model.pt, the policy alone, for evaluate.py and for sharing."""
+    data = _to_bytes({"args": args, "agent": agent.state_dict()})
+    try:
+        write_atomically(run_dir / "model.pt", data)
+    except OSError as error:
+        fail(
+            f"cannot write {run_dir / 'model.pt'}: {error.strerror}. The checkpoint holds the "
+            f"policy too: free some space and give --resume {run_dir} to write it"
+        )
+
+
+def load_model(path: Path) -> dict[str, Any]:
+    """Return `args` and `agent` of a model.pt, or of a checkpoint's state.pt, running no code.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is damaged, or no model.
+    """
+    data = path.read_bytes()
+    try:
+        # torch does not compare the checksums that it writes.
+        with zipfile.ZipFile(io.BytesIO(data)) as file:
+            damaged = file.testzip()
+        if damaged is not None:
+            raise ValueError(f"{damaged} does not match its checksum")
+        model = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+        return {"args": model["args"], "agent": (model.get("shared") or model)["agent"]}
+    except Exception as error:
+        raise ValueError(f"{path} cannot be loaded as weights of a run: {error}") from error
+
+
+def _to_bytes(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(_on_cpu(value), buffer)
+    return buffer.getvalue()
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if isinstance(value, dict):
+        return {key: _on_cpu(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_on_cpu(item) for item in value)
+    return value

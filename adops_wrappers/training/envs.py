@@ -1,0 +1,276 @@
+"""Environments of a run: built, restored, and their episodes counted."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import json
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from adops_wrappers.training.exit import fail
+from adops_wrappers.training.metrics import mean
+from adops_wrappers.vector.base import AnyVectorWrapper
+
+if TYPE_CHECKING:
+    from adops_wrappers.training.args import EnvArgs
+
+ROOM_BYTE = 3
+"""Where Montezuma's Revenge keeps the number of the room, in its RAM."""
+
+
+def env_kind(env_id: str) -> str:
+    """Return atari, minigrid or other, after importing the package that registers the env."""
+    package = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
+    prefix = env_id.replace("-", "/").split("/")[0]
+    if prefix in package:
+        try:
+            module = importlib.import_module(package[prefix])
+        except ImportError:
+            extra = {"ale_py": "atari"}.get(package[prefix], package[prefix])
+            fail(f'{env_id} needs a package: pip install "adops-wrappers[{extra}]"')
+        gym.register_envs(module)
+    elif env_id not in gym.registry:
+        with contextlib.suppress(ImportError):
+            gym.register_envs(importlib.import_module("ale_py"))
+    spec = gym.registry.get(env_id)
+    if prefix == "ALE" or (spec is not None and str(spec.entry_point).startswith("ale_py")):
+        return "atari"
+    return "minigrid" if package.get(prefix) == "minigrid" else "other"
+
+
+def current_id(env_id: str) -> str:
+    """Translate the paper's ALE/...-v4, which no longer exists, and say so."""
+    if env_id.startswith("ALE/") and env_id.endswith("-v4"):
+        newer = env_id[:-1] + "5"
+        print(
+            f"{env_id} does not exist in today's ale-py. Running {newer} instead, with the "
+            "settings of this script: frameskip 4, max over two frames, sticky actions."
+        )
+        return newer
+    return env_id
+
+
+def refuse_import(env_id: str, source: Path) -> None:
+    """End the script if an env_id from a file would import a module: that runs its code."""
+    if ":" in env_id:
+        module = env_id.split(":")[0]
+        fail(
+            f"{source} names the env {env_id!r}, which imports the module {module!r} and runs its "
+            "code. If you trust it, add --import-env."
+        )
+
+
+def make_env(args: EnvArgs, kind: str, render_mode: str | None = None) -> gym.Env[Any, Any]:
+    """Build one env, preprocessed as the vector envs are."""
+    keywords = json.loads(args.env_kwargs)
+    if kind == "atari":
+        env: Any = gym.make(
+            args.env_id,
+            frameskip=1,
+            repeat_action_probability=args.sticky_action_prob,
+            max_num_frames_per_episode=4 * (args.max_episode_steps or 4500),
+            render_mode=render_mode,
+            **keywords,
+        )
+        env = gym.wrappers.AtariPreprocessing(env, noop_max=0, frame_skip=4)
+        return gym.wrappers.FrameStackObservation(env, 4, padding_type="zero")
+    if args.max_episode_steps:
+        keywords["max_episode_steps"] = args.max_episode_steps
+    env = gym.make(args.env_id, render_mode=render_mode, **keywords)
+    if kind == "minigrid":
+        wrappers = importlib.import_module("minigrid.wrappers")
+        flat = args.minigrid_obs == "flat"
+        env = (wrappers.FlatObsWrapper if flat else wrappers.ImgObsWrapper)(env)
+    return env  # type: ignore[no-any-return]
+
+
+def make_vector_env(args: EnvArgs, kind: str, num_envs: int) -> VectorEnv:
+    """Build the envs; all of them reset within the step that ends an episode (SAME_STEP)."""
+    try:
+        envs = _build(args, kind, num_envs)
+    except (gym.error.Error, TypeError) as error:
+        fail(f"--env-id {args.env_id} cannot be built: {error}")
+    if not isinstance(envs.single_action_space, gym.spaces.Discrete):
+        fail(
+            f"--env-id {args.env_id} has the action space {envs.single_action_space}; this script "
+            "needs Discrete actions. Choose another env, or wrap it to discretise its actions."
+        )
+    return envs
+
+
+def _build(args: EnvArgs, kind: str, num_envs: int) -> VectorEnv:
+    mode, keywords = AutoresetMode.SAME_STEP, json.loads(args.env_kwargs)
+    make_vec = partial(
+        gym.make_vec,
+        args.env_id,
+        num_envs=num_envs,
+        vectorization_mode="vector_entry_point",
+        autoreset_mode=mode,
+    )
+    if kind == "atari" and args.atari_backend == "vector":
+        return make_vec(
+            frameskip=4,
+            repeat_action_probability=args.sticky_action_prob,
+            max_num_frames_per_episode=4 * (args.max_episode_steps or 4500),
+            reward_clipping=False,
+            noop_max=0,
+            use_fire_reset=False,
+            **keywords,
+        )
+    entry: Any = gym.spec(args.env_id).vector_entry_point
+    if isinstance(entry, str):
+        entry = gym.envs.registration.load_env_creator(entry)
+    own = inspect.signature(entry).parameters if kind == "other" and entry else {}
+    # Without a limit of its own an env is cut by a TimeLimit around each copy.
+    if "autoreset_mode" in own and not args.max_episode_steps:
+        return make_vec(**keywords)
+    return SyncVectorEnv([partial(make_env, args, kind)] * num_envs, autoreset_mode=mode)
+
+
+class Finished(NamedTuple):
+    """A finished episode, its return not scaled."""
+
+    score: float
+    length: int
+
+
+class EpisodeStatistics(AnyVectorWrapper):
+    """Records unscaled returns and lengths of episodes, and scales the reward that it passes on.
+
+    Args:
+        env: The envs.
+        scale: The factor on the reward.
+        end_at_truncation: Whether to pass on an episode that was cut as one that has terminated.
+    """
+
+    rooms: set[int] | None = None
+    """The rooms visited so far, where they can be seen."""
+
+    def __init__(self, env: VectorEnv, scale: float = 1.0, end_at_truncation: bool = False) -> None:
+        super().__init__(env)
+        self.scale, self.end_at_truncation = scale, end_at_truncation
+        self.returns = np.zeros(self.num_envs)
+        self.lengths = np.zeros(self.num_envs, dtype=np.int64)
+        self.finished: list[Finished] = []
+        """The episodes that have ended since `take_finished` was called."""
+        self.last_obs: Any = None
+        """What the next action is taken on."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        """Reset all rows."""
+        self.returns[:] = 0.0
+        self.lengths[:] = 0
+        self.last_obs, info = self.env.reset(**kwargs)
+        return self.last_obs, info
+
+    def step(self, actions: Any) -> Any:
+        """Step, record, scale."""
+        self.last_obs, reward, terminated, truncated, info = self.env.step(actions)
+        reward = np.asarray(reward, dtype=np.float64)
+        self.returns += reward
+        self.lengths += 1
+        ended = np.logical_or(terminated, truncated)
+        if ended.any():
+            scores, lengths = self.returns[ended].tolist(), self.lengths[ended].tolist()
+            self.finished += map(Finished, scores, lengths)
+            self.returns[ended] = 0.0
+            self.lengths[ended] = 0
+        if self.end_at_truncation:
+            terminated, truncated = ended, np.zeros_like(ended)
+        return self.last_obs, reward * self.scale, terminated, truncated, info
+
+    def take_finished(self) -> list[Finished]:
+        """Return the episodes that have ended since the last call."""
+        finished, self.finished = self.finished, []
+        return finished
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the running episodes and where they stand."""
+        return {
+            "returns": self.returns.copy(),
+            "lengths": self.lengths.copy(),
+            "last_obs": self.last_obs,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a `state_dict()`."""
+        self.returns[:], self.lengths[:] = state["returns"], state["lengths"]
+        self.last_obs = state["last_obs"]
+
+
+class RoomStatistics(EpisodeStatistics):
+    """Collects the rooms as well; the sub-envs are emulators in this process."""
+
+    rooms: set[int]
+
+    def __init__(self, env: VectorEnv, scale: float = 1.0, end_at_truncation: bool = False) -> None:
+        super().__init__(env, scale, end_at_truncation)
+        self.rooms = set()
+
+    def step(self, actions: Any) -> Any:
+        """Step, record, scale, and look into the emulators' RAM."""
+        result = super().step(actions)
+        emulators: Any = self.unwrapped
+        self.rooms.update(room_of(env) for env in emulators.envs)
+        return result
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the running episodes and the rooms."""
+        return {**super().state_dict(), "rooms": sorted(self.rooms)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a `state_dict()`."""
+        super().load_state_dict(state)
+        self.rooms = set(state["rooms"])
+
+
+def with_statistics(
+    envs: VectorEnv, args: EnvArgs, kind: str, end_at_truncation: bool = False
+) -> EpisodeStatistics:
+    """Record the episodes of envs, and scale their reward as the settings say."""
+    scale = args.reward_scale or (0.001 if kind == "atari" else 1.0)
+    has_ram = kind == "atari" and args.atari_backend == "sync"
+    statistics = RoomStatistics if has_ram else EpisodeStatistics
+    return statistics(envs, scale, end_at_truncation)
+
+
+def room_of(env: Any) -> int:
+    """Return the room of one emulator of Montezuma's Revenge."""
+    return int(env.unwrapped.ale.getRAM()[ROOM_BYTE])
+
+
+class EpisodeHistory:
+    """Counts the finished episodes of a run and keeps the returns of the last hundred."""
+
+    def __init__(self) -> None:
+        self.episodes = 0
+        self.recent: deque[float] = deque(maxlen=100)
+
+    def add(self, finished: Iterable[Finished]) -> None:
+        """Take in finished episodes."""
+        scores = [episode.score for episode in finished]
+        self.episodes += len(scores)
+        self.recent.extend(scores)
+
+    @property
+    def recent_return(self) -> float | None:
+        """The mean return of the last hundred episodes; None before the first."""
+        return mean(self.recent)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count and the returns."""
+        return {"episodes": self.episodes, "recent": list(self.recent)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a `state_dict()`."""
+        self.episodes = state["episodes"]
+        self.recent = deque(state["recent"], maxlen=self.recent.maxlen)

@@ -1,0 +1,235 @@
+"""What a run reports: metrics.csv, TensorBoard and Weights & Biases, and the reader of metrics.csv.
+
+Reading needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import importlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from adops_wrappers._files import read_json, sync_folder, write_atomically
+from adops_wrappers.training.exit import fail
+
+Mark = dict[str, Any]
+"""What metrics.csv held at some moment: how many bytes, and their SHA-256."""
+
+
+class Log:
+    """Writes every iteration once: metrics.csv, TensorBoard, and W&B through it.
+
+    Args:
+        run_dir: Directory of the run.
+        mark: What metrics.csv held when the checkpoint was written that the run continues from;
+            later rows are dropped. None: the run starts at its beginning.
+        tensorboard: Whether to write TensorBoard events.
+        purge_step: The first step that is written again; TensorBoard forgets what it had of it.
+        wandb: Keyword arguments of `wandb.init` (project, config) to log to W&B as well.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        mark: Mark | None = None,
+        *,
+        tensorboard: bool = False,
+        purge_step: int | None = None,
+        wandb: dict[str, Any] | None = None,
+    ) -> None:
+        self.path = run_dir / "metrics.csv"
+        self._open_files = contextlib.ExitStack()
+        if wandb is not None:
+            _start_wandb(run_dir, wandb)
+        with self._saying_what_is_kept():
+            kept = self._keep(mark)
+            self._file = self._open_files.enter_context(self.path.open("ab", buffering=0))
+        self._size, self._hash = len(kept), hashlib.sha256(kept)
+        self.columns = next(csv.reader([kept.partition(b"\r\n")[0].decode()]), [])
+        self._events: _Events | None = None
+        if tensorboard or wandb is not None:
+            with self._saying_what_is_kept():
+                self._events = _Events(run_dir, purge_step)
+
+    def write(self, iteration: int, global_step: int, metrics: dict[str, float | None]) -> None:
+        """Add one iteration; None is an empty cell."""
+        with self._saying_what_is_kept():
+            if not self.columns:
+                self.columns = ["iteration", "global_step", *metrics]
+                self._append(self.columns)
+            cells = [metrics[name] for name in self.columns[2:]]
+            self._append([iteration, global_step, *("" if c is None else repr(c) for c in cells)])
+            if self._events is not None:
+                self._events.write(global_step, metrics)
+
+    def sync(self) -> Mark:
+        """Put all rows on the disk and say what is there; call it before a checkpoint is written.
+
+        The checkpoint keeps the answer, so that a resume notices rows that were lost since.
+        """
+        with self._saying_what_is_kept():
+            os.fsync(self._file.fileno())
+            sync_folder(self.path.parent)
+            if self._events is not None:
+                self._events.flush()
+        return {"bytes": self._size, "sha256": self._hash.hexdigest()}
+
+    def close(self) -> None:
+        """Flush and close."""
+        with self._saying_what_is_kept():
+            self._open_files.close()
+            if self._events is not None:
+                self._events.close()
+
+    def _keep(self, mark: Mark | None) -> bytes:
+        """Cut metrics.csv back to a mark that it agrees with."""
+        # From here on status.json says nothing about these rows.
+        self.path.with_name("status.json").unlink(missing_ok=True)
+        data = self.path.read_bytes() if self.path.exists() else b""
+        kept = data[: mark["bytes"]] if mark else b""
+        if kept != data:
+            write_atomically(self.path, kept)
+        return kept
+
+    def _append(self, row: list[Any]) -> None:
+        line = ",".join(map(str, row)).encode() + b"\r\n"
+        written = 0
+        while written < len(line):
+            written += self._file.write(line[written:]) or 0
+        self._size += len(line)
+        self._hash.update(line)
+
+    @contextlib.contextmanager
+    def _saying_what_is_kept(self) -> Iterator[None]:
+        """Turn an error of the disk into a message; TensorBoard raises its own in any call."""
+        try:
+            yield
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._open_files.close()
+            what = error.strerror or str(error)
+            fail(
+                f"cannot write to {self.path.parent}: {what}. The last checkpoint is kept: free "
+                f"some space and continue with --resume {self.path.parent}"
+            )
+
+
+class _Events:
+    """TensorBoard's events; they are written in a thread, whose errors come out in every method."""
+
+    def __init__(self, run_dir: Path, purge_step: int | None) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._error: BaseException | None = None
+        self._hook_before = threading.excepthook
+        threading.excepthook = self._notice
+        self._writer = SummaryWriter(str(run_dir), purge_step=purge_step)
+
+    def write(self, step: int, metrics: dict[str, float | None]) -> None:
+        for name, value in metrics.items():
+            if value is not None:
+                self._writer.add_scalar(name, value, step)
+        self._raise()
+
+    def flush(self) -> None:
+        self._writer.flush()
+        self._raise()
+
+    def close(self) -> None:
+        try:
+            self._writer.close()
+        finally:
+            threading.excepthook = self._hook_before
+        self._raise()
+
+    def _notice(self, failed: threading.ExceptHookArgs) -> None:
+        if type(failed.thread).__module__.partition(".")[0] == "tensorboard":
+            self._error = failed.exc_value
+        else:
+            self._hook_before(failed)
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+def _start_wandb(run_dir: Path, settings: dict[str, Any]) -> None:
+    """Start W&B before TensorBoard, whose scalars it copies."""
+    try:
+        wandb = importlib.import_module("wandb")
+    except ImportError:
+        fail("--track needs Weights & Biases: pip install wandb")
+    wandb.init(
+        name=run_dir.name,
+        id=hashlib.sha256(str(run_dir.resolve()).encode()).hexdigest()[:16],
+        resume="allow",
+        dir=str(run_dir),
+        sync_tensorboard=True,
+        **settings,
+    )
+
+
+def agrees(run_dir: Path, mark: Mark) -> bool:
+    """Whether metrics.csv still holds all that it held at a mark."""
+    try:
+        with (run_dir / "metrics.csv").open("rb") as file:
+            data = file.read(mark["bytes"])
+    except OSError:
+        return False
+    return bool(hashlib.sha256(data).hexdigest() == mark["sha256"])
+
+
+def read_metrics(run_dir: Path) -> dict[str, list[str]]:
+    """Return the columns of metrics.csv, cell by cell as text.
+
+    The last row of a run that is going on or was killed may be cut short; it is left out.
+
+    Raises:
+        FileNotFoundError: There is no metrics.csv.
+        ValueError: Rows are missing, doubled or damaged, or the file was changed after the run
+            had finished.
+    """
+    path = run_dir / "metrics.csv"
+    data = path.read_bytes()
+    with contextlib.suppress(OSError):
+        mark = read_json(run_dir / "status.json").get("metrics")
+        if mark and hashlib.sha256(data).hexdigest() != mark["sha256"]:
+            raise ValueError(
+                f"{path} is not what the run wrote: it was cut off or changed. Restore it, or "
+                "train this run again."
+            )
+    # A row is complete when its line end is there.
+    lines = data.decode(errors="replace").split("\r\n")[:-1]
+    header, *rows = list(csv.reader(lines)) or [[]]
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(header) or row[0] != str(number):
+            raise ValueError(
+                f"{path}, line {number + 1}: expected iteration {number} with {len(header)} cells, "
+                f"found {row[:1]} with {len(row)}. Rows are lost, doubled or damaged; continue "
+                f"the run with --resume {run_dir}, or train it again."
+            )
+    return {name: [row[i] for row in rows] for i, name in enumerate(header)}
+
+
+def read_last_row(run_dir: Path) -> dict[str, str]:
+    """Return the newest whole row of metrics.csv without reading the others, to watch a run.
+
+    Nothing is checked; there may be none.
+    """
+    path = run_dir / "metrics.csv"
+    try:
+        with path.open("rb") as file:
+            header = file.readline()
+            file.seek(max(file.tell(), path.stat().st_size - 8192))
+            lines = file.read().split(b"\n")[:-1]
+    except OSError:
+        return {}
+    cells = csv.reader(line.decode(errors="replace") for line in [header, *lines[-1:]])
+    names, *rows = list(cells) or [[]]
+    return dict(zip(names, rows[0], strict=True)) if rows and len(rows[0]) == len(names) else {}

@@ -1,0 +1,52 @@
+"""The numbers behind the names that a script logs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from adops_wrappers.shaping import Shaper
+from adops_wrappers.shaping.conflict import contradicts
+from adops_wrappers.shaping.methods import method_of
+
+Array = npt.NDArray[Any]
+
+
+def mean(values: Sequence[float] | Array) -> float | None:
+    """Return the mean; None of nothing, which a log leaves empty."""
+    return float(np.mean(values)) if len(values) else None
+
+
+def spread(name: str, values: Array) -> dict[str, float | None]:
+    """Return the mean and the extremes under NAME_mean, NAME_min and NAME_max."""
+    return {f"{name}_{s}": float(getattr(values, s)()) for s in ("mean", "min", "max")}
+
+
+def explained_variance(values: Array, returns: Array, stream: int) -> float:
+    """Return 1 - Var(returns - values)/Var(returns) of one stream; NaN for constant returns.
+
+    Args:
+        values: V(s), shape (steps, streams, envs).
+        returns: What V(s) is trained on.
+        stream: An index into the second axis.
+    """
+    values, returns = values[:, stream], returns[:, stream]
+    variance = np.var(returns)
+    return float(1.0 - np.var(returns - values) / variance) if variance > 0.0 else math.nan
+
+
+def conflicts(shaper: Shaper, delta_ext: Array, delta_int: Array) -> npt.NDArray[np.bool_]:
+    """Return where the raw bonus turns the sign of the extrinsic one-step advantage.
+
+    A method that clamps has weights and a tolerance of its own, by which it decides; for others
+    the weights are 1.
+    """
+    method, rule = method_of(shaper), {"ext_coef": 1.0, "int_coef": 1.0, "tie_tolerance": 0.0}
+    if method is not None and method.clamps:
+        rule = {name: getattr(shaper, name) for name in rule}
+    total = rule["ext_coef"] * delta_ext + rule["int_coef"] * delta_int
+    return contradicts(delta_ext, total, rule["tie_tolerance"])

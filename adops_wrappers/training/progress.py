@@ -1,0 +1,126 @@
+"""How far a run is, where its time goes, and how long it will take."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import torch
+from torch import nn
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from adops_wrappers.training.args import ScriptArgs
+from adops_wrappers.training.encoding import Encoder
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Clock:
+    """Measures the parts of an iteration, in seconds."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin an iteration."""
+        self._began = self._lap = time.perf_counter()
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def lap(self, part: str) -> None:
+        """Give a part the time since the last lap."""
+        now = time.perf_counter()
+        self._seconds[part] += now - self._lap
+        self._lap = now
+
+    def timed(self, part: str, function: Callable[P, R]) -> Callable[P, R]:
+        """Return the function, whose calls now also count for a part."""
+
+        @functools.wraps(function)
+        def measured(*args: P.args, **kwargs: P.kwargs) -> R:
+            started = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._seconds[part] += time.perf_counter() - started
+
+        return measured
+
+    def __getitem__(self, part: str) -> float:
+        """Return the seconds of a part in this iteration."""
+        return self._seconds[part]
+
+    @property
+    def total(self) -> float:
+        """The seconds since this iteration began."""
+        return time.perf_counter() - self._began
+
+
+class Progress:
+    """A bar in a terminal; elsewhere a line every half minute.
+
+    Args:
+        done: The iterations behind the run.
+        total: All iterations.
+        mute: Whether to show no bar at all; None shows it in a terminal.
+    """
+
+    def __init__(self, done: int, total: int, mute: bool | None = None) -> None:
+        self.done, self.total = done, total
+        self._bar = tqdm(total=total, initial=done, unit="it", disable=mute, smoothing=0.05)
+        self._began = self._said = time.perf_counter()
+
+    def show(self, iteration: int, speed: float | None, score: float | None) -> None:
+        """Report an iteration: steps per second, and the return of recent episodes."""
+        state = f"SPS {speed:.0f}, return {'-' if score is None else f'{score:.3g}'}"
+        self._bar.set_postfix_str(state, refresh=False)
+        self._bar.update()
+        now = time.perf_counter()
+        if self._bar.disable and now - self._said > 30.0:
+            self._said = now
+            left = (now - self._began) / (iteration - self.done) * (self.total - iteration)
+            print(
+                f"iteration {iteration}/{self.total}, {state}, {left / 60:.1f} min left", flush=True
+            )
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.close()
+
+
+def announce_duration(
+    args: ScriptArgs, num_envs: int, agent: nn.Module, predictor: nn.Module | None, encoder: Encoder
+) -> None:
+    """Say up front what the full run takes on this machine, from one trial minibatch.
+
+    Args:
+        args: The script's settings.
+        num_envs: The envs of this process.
+        agent: Maps features to logits and values.
+        predictor: RND's, if it is trained.
+        encoder: Knows the networks' inputs.
+    """
+    rows = num_envs * args.num_steps // args.num_minibatches
+    for _ in range(2):  # the first pass also sets up the kernels
+        started = time.perf_counter()
+        stored = torch.zeros((rows, *encoder.shape), dtype=encoder.dtype)
+        logits, values = agent(encoder.features(stored))
+        (logits.sum() + values.sum()).backward()
+        agent.zero_grad(set_to_none=True)
+        if predictor is not None:
+            predictor(torch.zeros((rows, *encoder.rnd_shape))).sum().backward()
+            predictor.zero_grad(set_to_none=True)
+    # Learning takes about three quarters of an iteration.
+    seconds = (time.perf_counter() - started) * args.update_epochs * args.num_minibatches / 0.75
+    hours = seconds * args.total_iterations / 3600
+    print(
+        f"No GPU in use: {args.total_iterations} iterations will take about {hours:.0f} hours "
+        f"({hours / 24:.1f} days) on this CPU, some {seconds:.0f} s each. For something smaller "
+        "try --total-iterations 20, or an env that needs no images: "
+        "--env-id MiniGrid-DoorKey-5x5-v0 --total-iterations 60 --learning-rate 1e-3 "
+        "--ent-coef 0.01 --obs-norm-init-iterations 2 takes about a minute.",
+        flush=True,
+    )

@@ -1,0 +1,363 @@
+"""One training run from its start to its end: what a script has around its algorithm."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import importlib.metadata
+import importlib.util
+import os
+import pickle
+import platform
+import random
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from torch import nn
+
+from adops_wrappers.shaping.methods import find_method
+from adops_wrappers.stack import load_stack_state_dict, stack_state_dict
+from adops_wrappers.training import checkpoint
+from adops_wrappers.training.args import ScriptArgs
+from adops_wrappers.training.distributed import Ranks, silence_other_ranks
+from adops_wrappers.training.encoding import Encoder
+from adops_wrappers.training.envs import env_kind, make_env, make_vector_env
+from adops_wrappers.training.exit import fail
+from adops_wrappers.training.gradients import allow_tf32
+from adops_wrappers.training.log import Log
+from adops_wrappers.training.play import play_episode, write_video
+from adops_wrappers.training.progress import Clock, Progress, announce_duration
+from adops_wrappers.training.rundir import RunDir
+from adops_wrappers.training.signals import StopOnSignal
+
+PACKAGES = ("adops-wrappers", "gymnasium", "numpy", "torch", "ale-py", "minigrid")
+"""Whose versions config.json names."""
+
+
+class Run:
+    """Ranks, directory, seeds, checkpoints, log, signals and progress of one run.
+
+    A script calls, in this order: `make_envs`, `track` with all that has a state, `restore` with
+    its wrapper stack, and `log` once in each of `iterations`. It is a context manager, so that the
+    run directory is free again however the script ends.
+
+    Args:
+        args: The script's settings.
+        script: The script's file.
+        method: The name of the shaping method.
+    """
+
+    def __init__(self, args: ScriptArgs, script: str, method: str) -> None:
+        keep_malloc_pages()
+        silence_other_ranks()
+        self.args, self.script, self.method = args, Path(script), method
+        self.ranks = Ranks(
+            args.num_envs,
+            cuda=args.cuda,
+            timeout=args.rank_timeout,
+            indivisible=_indivisible(args, method),
+        )
+        self.device = self.ranks.device
+        allow_tf32(False)
+        if args.capture_video and importlib.util.find_spec("moviepy") is None:
+            fail("--capture-video needs moviepy: pip install moviepy")
+        self.clock = Clock()
+        self.iteration = 0
+        """The running iteration; before the first of them, how many are done."""
+        self._tracked: dict[str, Any] = {}
+        self._log: Log | None = None
+        self._last_save_failed = False
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Run:
+        """Take the run directory, and seed everything."""
+        self._dir = self._open_dir() if self.ranks.main else None
+        if self._dir is not None:
+            self._cleanup.callback(self._dir.release)
+        self.path: Path = self.ranks.gather(self._dir and self._dir.path)[0]
+        seed, own_seed = self.args.seed, self.args.seed + self.ranks.first_env
+        random.seed(own_seed)
+        np.random.seed(own_seed)  # noqa: NPY002 (envs may use it)
+        torch.manual_seed(seed)
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        """Draws the actions."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._cleanup.close()
+
+    def _open_dir(self) -> RunDir:
+        args = self.args
+        if args.resume:
+            return RunDir.reopen(args.resume)
+        name = args.exp_name or f"{self.script.stem}_{self.method}"
+        stamp = f"{args.env_id.replace('/', '-')}__{name}__{args.seed}__{int(time.time())}"
+        return RunDir.create(args.run_dir, stamp)
+
+    # The start
+
+    def make_envs(self) -> tuple[VectorEnv, Encoder]:
+        """Return this rank's envs, if possible those of the checkpoint, and what encodes them."""
+        args, self._kind = self.args, env_kind(self.args.env_id)
+        self._checkpoint = self._load_checkpoint() if args.resume else None
+        pickled = self._checkpoint.envs if self._checkpoint else None
+        if pickled is None:
+            self._envs = make_vector_env(args, self._kind, self.ranks.num_envs)
+        else:
+            self._envs = pickle.loads(pickled)
+        self._cleanup.callback(self._envs.close)
+        space = self._envs.single_observation_space
+        self._encoder = Encoder(space, self._kind, self.device, args.pin_memory)
+        if args.torch_threads or not self._encoder.image:
+            # Small layers lose more to the handing over between threads than they win.
+            torch.set_num_threads(args.torch_threads or 1)
+        return self._envs, self._encoder
+
+    def _load_checkpoint(self) -> checkpoint.Checkpoint | None:
+        found = checkpoint.load(self.path, self.ranks.rank)
+        if found is None:
+            print(f"{self.path} has no checkpoint yet: starting at iteration 1.")
+        elif len(found.state["ranks"]) != self.ranks.world:
+            ranks = len(found.state["ranks"])
+            fail(
+                f"--resume {self.args.resume}: the checkpoint was written by {ranks} ranks, this "
+                f"run has {self.ranks.world}. Start it with torchrun --nproc-per-node {ranks}, or "
+                "as one process if that is 1."
+            )
+        return found
+
+    def track(self, **parts: Any) -> None:
+        """Name what checkpoints keep: whatever has a `state_dict` and is alike on every rank.
+
+        The one called `agent` is filmed, and saved as model.pt.
+        """
+        self._tracked |= parts
+        if self._dir is not None:
+            modules = [part for part in parts.values() if isinstance(part, nn.Module)]
+            self._dir.check_space(disk_needed(modules, self.args.total_iterations))
+
+    def restore(self, stack: Any) -> bool:
+        """Continue from the checkpoint: all that is tracked, and the layers of the wrapper stack.
+
+        Returns:
+            Whether there is one; if not, the script starts the envs itself.
+        """
+        self._stack = stack
+        if self._dir is not None:
+            self._dir.write_config(self._config())
+        if self._checkpoint is None:
+            self._announce_duration()
+            return False
+        state, self.iteration = self._checkpoint.state, self._checkpoint.iteration
+        own = state["ranks"][self.ranks.rank]
+        for name, part in self._tracked.items():
+            part.load_state_dict(state["shared"][name])
+        load_stack_state_dict(stack, checkpoint.from_plain(own["stack"]))
+        said = f"Resuming {self.path} after iteration {self.iteration}."
+        if self._checkpoint.envs is None:
+            # Method, scale and counts go on; the episodes begin anew.
+            seed = (self.args.seed + 1_000_003 * self.iteration) % 2**30
+            stack.reset(seed=seed + self.ranks.first_env)
+            said += (
+                " The state of these environments cannot be saved: they restart from reset, "
+                "running episodes are dropped."
+            )
+        print(said)
+        checkpoint.restore_random_states(own["random"], self.generator)
+        return True
+
+    def _config(self) -> dict[str, Any]:
+        versions = {"python": platform.python_version()}
+        for package in PACKAGES:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[package] = importlib.metadata.version(package)
+        return {
+            "script": self.script.name,
+            "method": self._stack.shaper.describe(),
+            "args": {**dataclasses.asdict(self.args), "resume": ""},
+            "versions": versions,
+            "machine": {"platform": platform.platform(), "cpus": os.cpu_count()},
+        }
+
+    def _announce_duration(self) -> None:
+        long = self._encoder.image and self.args.total_iterations >= 1000
+        if long and self.device.type == "cpu" and self.ranks.main:
+            agent, predictor = self._tracked["agent"], self._tracked.get("predictor")
+            announce_duration(self.args, self.ranks.num_envs, agent, predictor, self._encoder)
+
+    # The iterations
+
+    def iterations(self) -> Iterator[int]:
+        """Count the iterations; after each, write a checkpoint, film, or stop, as is due."""
+        args, ranks = self.args, self.ranks
+        self._log = self._open_log() if ranks.main else None
+        stop = StopOnSignal(ranks)
+        self._cleanup.callback(stop.restore)
+        self._progress = Progress(self.iteration, args.total_iterations, ranks.mute)
+        self._cleanup.callback(self._progress.close)
+        several = f", {ranks.world} ranks" if ranks.world > 1 else ""
+        method = self._stack.shaper.describe()
+        print(f"{self.path}: {method} on {args.env_id}, {self.device}{several}", flush=True)
+        for iteration in range(self.iteration + 1, args.total_iterations + 1):
+            self.iteration = iteration
+            self.clock.restart()
+            yield iteration
+            stop.agree()
+            due = args.checkpoint_every and iteration % args.checkpoint_every == 0
+            if due or stop.requested or iteration == args.total_iterations:
+                self._save()
+            if args.capture_video and iteration % args.video_every == 0 and ranks.main:
+                self._film()
+            if stop.requested:
+                break
+        self._finish(f"stopped by {stop.requested}" if stop.requested else "finished")
+
+    def _open_log(self) -> Log:
+        args, found = self.args, self._checkpoint
+        purge = (self.iteration + 1) * args.num_envs * args.num_steps if args.resume else None
+        log = Log(
+            self.path,
+            found.metrics if found else None,
+            tensorboard=args.tensorboard,
+            purge_step=purge,
+            wandb={"project": args.wandb_project, "config": dataclasses.asdict(args)}
+            if args.track
+            else None,
+        )
+        self._cleanup.callback(log.close)
+        return log
+
+    def draw_noise(self, actions: int) -> torch.Tensor:
+        """Return numbers from Exp(1) for all actions of this rank's rollout: steps, envs, actions.
+
+        Drawn step by step for the envs of all ranks, so that their number changes nothing.
+        """
+        shape = (self.args.num_envs, actions)
+        rows = (torch.empty(shape, device=self.device) for _ in range(self.args.num_steps))
+        drawn = [row.exponential_(generator=self.generator) for row in rows]
+        return torch.stack(drawn)[:, self.ranks.envs]
+
+    def log(self, metrics: dict[str, float | None]) -> None:
+        """Write the metrics of this iteration; None is an empty cell."""
+        if self._log is not None:
+            step = self.iteration * self.args.num_envs * self.args.num_steps
+            self._log.write(self.iteration, step, metrics)
+        self._progress.show(
+            self.iteration, metrics["charts/SPS"], metrics["charts/episodic_return_recent"]
+        )
+
+    def _save(self) -> None:
+        own = {
+            "stack": checkpoint.to_plain(stack_state_dict(self._stack)),
+            "random": checkpoint.random_states(self.generator),
+        }
+        pickled = checkpoint.pickle_envs(self._envs, restorable=self._kind != "atari")
+        gathered = self.ranks.gather_on_main((own, pickled))
+        if self._log is None:
+            return
+        owns, envs = zip(*gathered, strict=True)
+        state = {
+            "args": dataclasses.asdict(self.args),
+            "shared": {name: part.state_dict() for name, part in self._tracked.items()},
+            "ranks": list(owns),
+        }
+        mark = self._log.sync()
+        self._last_save_failed = False
+        try:
+            checkpoint.save(self.path, self.iteration, state, list(envs), mark)
+        except OSError as error:
+            self._last_save_failed = True
+            print(f"Cannot write a checkpoint ({error}). The previous one is kept.")
+
+    def _film(self) -> None:
+        env = make_env(self.args, self._kind, "rgb_array")
+        agent = self._tracked["agent"]
+        episode = play_episode(agent, self._encoder, env, self.args.seed, film=True)
+        write_video(episode.frames, self.path / "videos" / f"{self.iteration:08d}.mp4")
+        env.close()
+
+    # The end
+
+    def stop_if_nan(self, losses: torch.Tensor) -> None:
+        """End the run with a message if one of these is NaN; they are alike on every rank.
+
+        Ask once per update, before anything of it is kept: the host waits for the answer.
+        """
+        if not losses.isnan().any():
+            return
+        self._write_status("NaN")
+        fail(
+            f"the loss or its gradient became NaN in iteration {self.iteration}. The last good "
+            f"checkpoint is kept in {self.path / 'checkpoints'}. Lower --learning-rate, look at "
+            "shaping/shaped_max in metrics.csv, and check the env for unscaled rewards."
+        )
+
+    def _finish(self, reason: str) -> None:
+        if self._last_save_failed:
+            self._write_status("its last checkpoint could not be written")
+            fail(
+                f"the last checkpoint of {self.path} could not be written, so what was learned "
+                f"since the one before is lost. Free some space and continue with --resume "
+                f"{self.path}"
+            )
+        finished = reason == "finished"
+        if finished and self.args.save_model and self.ranks.main:
+            args = dataclasses.asdict(self.args)
+            checkpoint.save_model(self.path, args, self._tracked["agent"])
+        self._write_status(reason)
+        if finished:
+            print(f"Finished {self.iteration} iterations: {self.path}")
+        else:
+            said = f"Run {reason} after iteration {self.iteration}."
+            print(f"{said} Continue with --resume {self.path}")
+
+    def _write_status(self, reason: str) -> None:
+        self._progress.close()
+        if self._dir is not None and self._log is not None:
+            mark = self._log.sync()
+            finished = reason == "finished"
+            self._dir.write_status(self.iteration, finished, reason, mark if finished else None)
+        self.ranks.close()
+
+
+def _indivisible(args: ScriptArgs, method: str) -> str:
+    """Say why a run cannot be split over ranks; nothing if it can."""
+    if args.bonus == "count":
+        return "--bonus count keeps its counts in one process; use --bonus rnd with torchrun."
+    declared = find_method(method)
+    if declared.one_process_only:
+        return f"the {declared.shaper.name} learns from all envs of a process: do not use torchrun."
+    return ""
+
+
+def disk_needed(modules: Iterable[nn.Module], iterations: int) -> int:
+    """Return the bytes that a run needs: checkpoints and logs."""
+    weights = sum(p.numel() * 4 for module in modules for p in module.parameters())
+    # Weights and two moments, two checkpoints and the one being written, a kilobyte a row of log.
+    return 9 * weights + 2048 * iterations + 2**20
+
+
+def keep_malloc_pages() -> None:
+    """Let glibc reuse the pages of large tensors; otherwise each is mapped and zeroed anew.
+
+    Worth 1.25 to 1.35 of the whole on CPU. Other C libraries have no mallopt: nothing happens.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        m_trim_threshold, m_top_pad, m_mmap_max = -1, -2, -4
+        libc.mallopt(m_mmap_max, 0)
+        libc.mallopt(m_trim_threshold, 2**31 - 1)
+        libc.mallopt(m_top_pad, 2**28)

@@ -1,0 +1,256 @@
+"""A run's directory: taken by one process at a time, with its settings and its state."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import getpass
+import itertools
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import filelock
+
+from adops_wrappers._files import read_json, remove_leftovers, sync_folder, write_json
+from adops_wrappers.training.exit import fail
+
+_WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
+
+
+class Held(Exception):
+    """Somebody else holds a lock; the text says who."""
+
+
+class Lock:
+    """Lets one process at a time work in a directory; the system frees it when that process dies.
+
+    The lock is a `flock` on `path`. It holds between processes of one machine, and between
+    machines on file systems that pass it on: NFS from version 4 (or 3 with its lock daemon),
+    Lustre mounted with `flock`, GPFS, CephFS. When a whole machine dies, NFS frees its locks after
+    the server's lease, some 90 seconds. Where `flock` does not exist at all, filelock creates a
+    file instead, which a crash leaves behind and which must then be deleted by hand; where the
+    server has no lock daemon, the work goes on without a lock, with a message.
+
+    Args:
+        path: The file to lock; who holds it stands beside it, in a file ending in `.holder`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._holder = path.with_suffix(".holder")
+        self._lock = filelock.FileLock(path, thread_local=False)
+
+    def take(self, wait: float = 1.0) -> None:
+        """Take the lock, within `wait` seconds.
+
+        Raises:
+            Held: Another process has it; the text names it.
+            OSError: The directory cannot be written.
+        """
+        try:
+            self._lock.acquire(timeout=wait)
+        except filelock.Timeout:
+            raise Held(self._read_holder()) from None
+        except OSError as error:
+            if error.errno not in _WITHOUT_LOCKS:
+                raise
+            print(
+                f"{self.path.parent} is on a file system without locks ({error.strerror}): take "
+                "care that no second process works there."
+            )
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        text = f"process {os.getpid()} of {_user()} on {socket.gethostname()} since {since}\n"
+        self._holder.write_text(text)
+
+    def refuse_holder(self) -> None:
+        """Find out whether another process has the lock, without taking it for longer than that.
+
+        Raises:
+            Held: One has; the text names it.
+        """
+        try:
+            with self._lock.acquire(timeout=0):
+                pass
+        except filelock.Timeout:
+            raise Held(self._read_holder()) from None
+        except OSError:
+            return  # a full disk, or no such directory: nobody can be at work there
+
+    def release(self) -> None:
+        """Let others in; does nothing if the lock is not held."""
+        if self._lock.is_locked:
+            with contextlib.suppress(OSError):
+                self._holder.unlink(missing_ok=True)
+            self._lock.release()
+
+    def __enter__(self) -> Lock:
+        self.take()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def _read_holder(self) -> str:
+        holder = ""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            holder = self._holder.read_text().strip()
+        if isinstance(self._lock, filelock.SoftFileLock):
+            holder += f" (if that process is gone, delete {self.path})"
+        return holder or "another process"
+
+
+def _user() -> str:
+    """Return the user's name, or number where it has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+class RunDir:
+    """A run directory that this process has for itself until `release` or its end.
+
+    Make one with `create` or `reopen`.
+    """
+
+    def __init__(self, path: Path, lock: Lock) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def create(cls, run_dir: str, default_name: str) -> RunDir:
+        """Take the directory of a new run, or end the script with a message.
+
+        Args:
+            run_dir: The directory that the user names; it must hold no run yet.
+            default_name: Where the user names none: the directory under `runs`. If there is one
+                of that name already, a number is added.
+        """
+        if not run_dir:
+            return cls(*_take(_make_new(Path("runs") / default_name)))
+        path = Path(run_dir)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            fail(f"cannot write to {path}: {error.strerror}. Choose another --run-dir.")
+        path, lock = _take(path)
+        if (path / "metrics.csv").exists() or (path / "checkpoints").exists():
+            lock.release()
+            fail(
+                f"{path} holds a run already. Continue it with --resume {path}, or choose "
+                "another --run-dir."
+            )
+        return cls(path, lock)
+
+    @classmethod
+    def reopen(cls, run_dir: str) -> RunDir:
+        """Take the directory of a run that is to be resumed, or end the script with a message."""
+        path = Path(run_dir)
+        if not is_run(path):
+            fail(
+                f"--resume {run_dir}: there is no {path / 'config.json'}, so this is not a run "
+                "directory."
+            )
+        return cls(*_take(path))
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Write config.json: settings, versions and machine."""
+        self._write("config.json", config)
+
+    def write_status(
+        self, iteration: int, finished: bool, reason: str, metrics: dict[str, Any] | None = None
+    ) -> None:
+        """Say in status.json how far the run has come, why it stopped, and what `Log.sync` said."""
+        status = {"iteration": iteration, "finished": finished, "reason": reason}
+        self._write("status.json", {**status, "metrics": metrics})
+
+    def check_space(self, needed: int) -> None:
+        """End the script if the disk cannot hold so many bytes."""
+        free = shutil.disk_usage(self.path).free
+        if free < needed:
+            fail(
+                f"{self.path} has {free / 2**20:.0f} MB free, the run needs about "
+                f"{needed / 2**20:.0f} MB. Free some space or choose another --run-dir."
+            )
+
+    def release(self) -> None:
+        """Let others in."""
+        self._lock.release()
+
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        try:
+            write_json(self.path / name, content)
+        except OSError as error:
+            fail(
+                f"cannot write {self.path / name}: {error.strerror}. What is there is kept: free "
+                f"some space and continue with --resume {self.path}"
+            )
+
+
+def run_lock(run_dir: Path) -> Lock:
+    """Return the lock that training, resuming and a sweep's cell take in a run directory."""
+    return Lock(run_dir / "run.lock")
+
+
+def is_run(path: Path) -> bool:
+    """Whether a directory holds a run, be it barely begun."""
+    return (path / "config.json").is_file() or (path / "checkpoints").is_dir()
+
+
+def read_config(run_dir: Path) -> dict[str, Any]:
+    """Return config.json of a run.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ValueError: It is cut off, or was changed since the script wrote it.
+    """
+    config = read_json(run_dir / "config.json")
+    if not isinstance(config.get("args"), dict):
+        raise ValueError(f"{run_dir / 'config.json'} is damaged: it has no settings ('args')")
+    return config
+
+
+def read_status(run_dir: Path) -> dict[str, Any]:
+    """Return status.json of a run.
+
+    Raises:
+        FileNotFoundError: There is none: the run has not come to an end yet.
+        ValueError: It is cut off, or was changed since the script wrote it.
+    """
+    return read_json(run_dir / "status.json")
+
+
+def _make_new(first: Path) -> Path:
+    try:
+        first.parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            path = first if number == 1 else first.with_name(f"{first.name}_{number}")
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                break
+    except OSError as error:
+        fail(f"cannot write to {first}: {error.strerror}. Choose another --run-dir.")
+    sync_folder(path.parent)
+    return path
+
+
+def _take(path: Path) -> tuple[Path, Lock]:
+    lock = run_lock(path)
+    try:
+        lock.take()
+    except Held as holder:
+        fail(f"{path} is in use by {holder}. Wait for it, stop it, or choose another directory.")
+    except OSError as error:
+        fail(f"cannot write to {path}: {error.strerror}. Choose another --run-dir.")
+    remove_leftovers(path)
+    return path, lock

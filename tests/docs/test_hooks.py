@@ -1,0 +1,58 @@
+"""The formulas of the site: LaTeX becomes MathML, and docstrings' plain text does too."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("latex2mathml")
+pytest.importorskip("mkdocs")
+
+DOCS = Path(__file__).parents[2] / "docs"
+CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def hooks(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(DOCS))
+    monkeypatch.delitem(sys.modules, "_hooks", raising=False)
+    import _hooks  # type: ignore[import-not-found]
+
+    return _hooks
+
+
+def test_every_formula_of_the_pages_is_understood(hooks: Any) -> None:
+    found = 0
+    for page in DOCS.rglob("*.md"):
+        text = CODE.sub("", page.read_text(encoding="utf-8"))
+        for block, inline in re.findall(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", text, re.DOTALL):
+            assert "<math" in hooks.mathml(block or inline), page.name
+            found += 1
+    assert found > 200
+
+
+def test_an_unknown_command_ends_the_build(hooks: Any) -> None:
+    with pytest.raises(ValueError, match=r"does not know \\foo in 'x \\\\foo'"):
+        hooks.mathml(r"x \foo")
+
+
+@pytest.mark.parametrize(
+    ("latex", "signs"),
+    [(r"x \le -1", 1), ("f(x) - 1", 0), (r"\lvert x \rvert - 1", 1), ("a - b", 0)],
+)
+def test_a_sign_is_told_from_a_difference(hooks: Any, latex: str, signs: int) -> None:
+    # The opening bar of |x| is a prefix as well.
+    assert hooks.mathml(latex).count('form="prefix"') == signs
+
+
+def test_plain_text_is_typeset_but_not_code(hooks: Any) -> None:
+    page = SimpleNamespace(url="api/wrappers.html")
+    shown = hooks.on_page_content("<p>V_E, F′ of <code>V_E</code> (eq. f_2_weak)</p>", page=page)
+    assert "<code>V_E</code>" in shown
+    assert shown.count("<math") == 2
+    assert '<a href="../errata.html#eq-16">eq. 16</a>' in shown

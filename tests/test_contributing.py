@@ -1,0 +1,55 @@
+"""CONTRIBUTING's way to a new method, followed step by step in a copy of the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FILE = re.compile(r"`([\w/]+\.py)`")
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def files_of_the_guide() -> dict[str, str]:
+    """Each file of the guide is the code block after the first mention of its name in a step."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    steps = re.split(r"\n\*\*\d\. ", text.split("## Adding a method")[1])
+    found = {}
+    for step in steps:
+        block, name = BLOCK.search(step), FILE.search(step)
+        if block and name:
+            found[name.group(1)] = block.group(1)
+    return found
+
+
+def test_the_steps_lead_to_a_method_that_works_everywhere(tmp_path: Path) -> None:
+    files = files_of_the_guide()
+    assert list(files) == ["adops_wrappers/shaping/budget.py", "tests/shaping/test_budget.py"]
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "adops_wrappers", tmp_path / "adops_wrappers", ignore=ignored)
+    shutil.copytree(ROOT / "tests/shaping", tmp_path / "tests/shaping", ignore=ignored)
+    for name in ("tests/toolkit.py", "tests/conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name, content in files.items():
+        assert not (tmp_path / name).exists()
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    new = ["-q", "-p", "no:cacheprovider", "tests/shaping", "-k", "test_budget or test_methods"]
+    assert "passed" in run(tmp_path, "-m", "pytest", *new)
+    listing = "import adops_wrappers; print(*adops_wrappers.SHAPINGS)"
+    assert run(tmp_path, "-c", listing).split()[-1] == "budget"
+
+
+def run(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

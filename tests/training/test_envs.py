@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import adops_wrappers
+from adops_wrappers.training.args import EnvArgs
+from adops_wrappers.training.envs import (
+    EpisodeHistory,
+    EpisodeStatistics,
+    Finished,
+    RoomStatistics,
+    env_kind,
+    make_env,
+    make_vector_env,
+    refuse_import,
+    with_statistics,
+)
+
+assert adops_wrappers  # registers the gallery
+
+
+class Counting(gym.Env):
+    """Pays 10 a step, and ends after three."""
+
+    observation_space = gym.spaces.Box(0, 9, (1,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.full(1, self.t, dtype=np.float32), 10, self.t == 3, False, {}
+
+
+def statistics(scale=0.5):
+    envs = SyncVectorEnv([Counting] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    return EpisodeStatistics(envs, scale)
+
+
+def test_episodes_are_counted_unscaled_and_rewards_scaled():
+    envs = statistics()
+    obs, _ = envs.reset(seed=0)
+    assert envs.last_obs is obs
+    for _ in range(4):
+        obs, reward, *_ = envs.step(np.zeros(2, dtype=int))
+        assert reward.tolist() == [5.0, 5.0]
+        assert envs.last_obs is obs
+    assert envs.take_finished() == [Finished(30.0, 3)] * 2
+    assert envs.take_finished() == []
+    assert envs.returns.tolist() == [10.0, 10.0]
+    assert envs.lengths.tolist() == [1, 1]
+    envs.reset(seed=0)
+    assert envs.lengths.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("end_at_truncation", [False, True])
+def test_a_cut_episode_is_passed_on_as_cut_or_as_ended(end_at_truncation):
+    envs = make_vector_env(EnvArgs(env_id="CartPole-v1", max_episode_steps=3), "other", 2)
+    envs = with_statistics(envs, EnvArgs(), "other", end_at_truncation)
+    envs.reset(seed=0)
+    ends = [envs.step(np.array([0, 1]))[2:] for _ in range(3)]
+    terminated, truncated, info = ends[-1]
+    assert terminated.tolist() == [end_at_truncation] * 2
+    assert truncated.tolist() == [not end_at_truncation] * 2
+    assert len(info["final_obs"]) == 2
+    assert not any(terminated.any() or truncated.any() for terminated, truncated, _ in ends[:2])
+    assert [episode.length for episode in envs.take_finished()] == [3, 3]
+
+
+def test_running_episodes_come_back():
+    first, second = statistics(), statistics()
+    first.reset(seed=0)
+    second.reset(seed=0)
+    first.step(np.zeros(2, dtype=int))
+    second.load_state_dict(first.state_dict())
+    for envs in (first, second):
+        envs.step(np.zeros(2, dtype=int))
+    assert second.returns.tolist() == first.returns.tolist() == [20.0, 20.0]
+
+
+def test_history_keeps_the_last_hundred_episodes():
+    history = EpisodeHistory()
+    assert history.recent_return is None
+    history.add(Finished(float(i), 1) for i in range(150))
+    assert history.episodes == 150
+    assert history.recent_return == np.mean(range(50, 150))
+    again = EpisodeHistory()
+    again.load_state_dict(history.state_dict())
+    again.add([Finished(1000.0, 1)])
+    assert (again.episodes, len(again.recent)) == (151, 100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"env_id": "Pendulum-v1"}, "needs Discrete actions"),
+        ({"env_id": "NoSuchEnv-v0"}, "--env-id NoSuchEnv-v0 cannot be built"),
+        ({"env_kwargs": '{"colour": 3}'}, "unexpected keyword argument 'colour'"),
+    ],
+)
+def test_envs_that_cannot_be_used_are_refused(changes, message):
+    args = EnvArgs(**{"env_id": "CartPole-v1", **changes})
+    with pytest.raises(SystemExit, match=message):
+        make_vector_env(args, "other", 2)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "adops/KeyDoorTV-v0"])
+@pytest.mark.parametrize("limit", [0, 7])
+def test_envs_reset_themselves_within_the_last_step(env_id, limit):
+    envs = make_vector_env(EnvArgs(env_id=env_id, max_episode_steps=limit), env_kind(env_id), 3)
+    assert envs.unwrapped.autoreset_mode is AutoresetMode.SAME_STEP
+    assert envs.num_envs == 3
+    envs.reset(seed=0)
+    if limit:
+        truncated = [envs.step(np.array([0, 1, 0]))[3].any() for _ in range(limit)]
+        assert truncated[-1] or env_id == "CartPole-v1"
+    envs.close()
+
+
+def test_minigrid_shows_its_view_or_the_mission_as_well():
+    pytest.importorskip("minigrid")
+    env_id = "MiniGrid-Empty-5x5-v0"
+    assert env_kind(env_id) == "minigrid"
+    view = make_env(EnvArgs(env_id=env_id), "minigrid")
+    assert view.observation_space.shape == (7, 7, 3)
+    flat = make_env(EnvArgs(env_id=env_id, minigrid_obs="flat"), "minigrid")
+    assert len(flat.observation_space.shape) == 1
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    import importlib
+
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(SystemExit, match=r'pip install "adops-wrappers\[atari\]"'):
+        env_kind("ALE/Pong-v5")
+    with pytest.raises(SystemExit, match=r'pip install "adops-wrappers\[minigrid\]"'):
+        env_kind("BabyAI-GoToLocal-v0")
+
+
+def test_an_id_from_a_file_imports_no_module():
+    refuse_import("ALE/Pong-v5", Path("run"))
+    with pytest.raises(SystemExit, match=r"imports the module 'evil' .* add --import-env"):
+        refuse_import("evil:Env-v0", Path("run"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend", "scale", "expected"),
+    [
+        ("atari", "vector", 0.0, (EpisodeStatistics, 0.001)),
+        ("atari", "sync", 0.0, (RoomStatistics, 0.001)),
+        ("other", "sync", 0.0, (EpisodeStatistics, 1.0)),
+        ("other", "vector", 0.25, (EpisodeStatistics, 0.25)),
+    ],
+)
+def test_rooms_are_counted_where_they_can_be_seen(kind, backend, scale, expected):
+    args = EnvArgs(reward_scale=scale, atari_backend=backend)
+    envs = with_statistics(statistics().env, args, kind)
+    assert (type(envs), envs.scale) == expected
+
+
+def test_sync_backend_sees_what_the_vector_backend_sees():
+    pytest.importorskip("ale_py")
+    args = EnvArgs(sticky_action_prob=0.0)
+    kind = env_kind(args.env_id)
+    assert kind == "atari"
+    vector = make_vector_env(args, kind, 2)
+    args.atari_backend = "sync"
+    sync = make_vector_env(args, kind, 2)
+    for envs in (vector, sync, make_env(args, kind)):
+        first = envs.reset(seed=0)[0].reshape(-1, 4, 84, 84)
+        # The stack begins with zeros, as Burda's does.
+        assert not first[:, :3].any()
+        assert first[:, 3].any()
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        action = rng.integers(0, 18, 2)
+        ours, theirs = vector.step(action)[0], sync.step(action)[0]
+    assert ours.shape == theirs.shape == (2, 4, 84, 84)
+    # Two resizing libraries differ in the last bits of a pixel.
+    assert np.abs(ours.astype(int) - theirs.astype(int)).mean() < 2.0
+    counted = with_statistics(sync, args, kind)
+    counted.reset(seed=0)
+    counted.step(np.array([0, 0]))
+    assert counted.rooms == {1}
+    again = RoomStatistics(sync)
+    again.load_state_dict(counted.state_dict())
+    assert again.rooms == {1}
+    vector.close()
+    sync.close()

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from adops_wrappers import CountBonus, IntrinsicRewardWrapper, NoShapingWrapper
+from adops_wrappers.training import checkpoint
+from adops_wrappers.training.args import ScriptArgs
+from adops_wrappers.training.envs import EpisodeStatistics
+from adops_wrappers.training.log import read_metrics
+from adops_wrappers.training.run import Run, disk_needed
+from adops_wrappers.training.rundir import read_config, read_status
+
+
+@dataclass
+class Args(ScriptArgs):
+    """Settings of the smallest script."""
+
+    env_id: str = "CliffWalking-v1"
+    tensorboard: bool = False
+    seed: int = 1
+    bonus: str = "rnd"
+    num_envs: int = 2
+    num_steps: int = 5
+    update_epochs: int = 1
+    num_minibatches: int = 1
+    total_iterations: int = 6
+
+
+def random_walk(args, stop_after=None, watch=None):
+    """A script without a learner: walks at random, and remembers the sum of what it saw."""
+    agent = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.zeros_(agent.weight)
+    with Run(args, "walk.py", "none") as run:
+        base, _ = run.make_envs()
+        statistics = EpisodeStatistics(base)
+        envs = NoShapingWrapper(IntrinsicRewardWrapper(statistics, CountBonus()))
+        run.track(agent=agent)
+        if not run.restore(envs):
+            envs.reset(seed=args.seed)
+        for iteration in run.iterations():
+            seen = float(np.sum(statistics.last_obs))
+            for _ in range(args.num_steps):
+                action = torch.randint(0, 4, (args.num_envs,), generator=run.generator)
+                bonus = envs.step(action.numpy())[4]["intrinsic_reward"]
+                seen += float(np.sum(statistics.last_obs)) + bonus.sum()
+            with torch.no_grad():
+                agent.weight += seen
+            run.log(
+                {
+                    "charts/SPS": 1.0,
+                    "charts/episodic_return_recent": None,
+                    "seen": seen,
+                    "weight": agent.weight.item(),
+                }
+            )
+            if watch:
+                watch(run)
+            if iteration == stop_after:
+                raise KeyboardInterrupt
+    return run.path
+
+
+def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path, capsys):
+    whole = read_metrics(random_walk(Args(run_dir=str(tmp_path / "whole"))))
+    cut = tmp_path / "cut"
+    with pytest.raises(KeyboardInterrupt):
+        random_walk(Args(run_dir=str(cut), checkpoint_every=2), stop_after=5)
+    assert len(read_metrics(cut)["iteration"]) == 5
+    random_walk(Args(run_dir=str(cut), checkpoint_every=2, resume=str(cut)))
+    assert "after iteration 4." in capsys.readouterr().out
+    assert read_metrics(cut) == whole
+    assert read_status(cut)["finished"]
+    found = checkpoint.load(cut)
+    assert found.state["shared"]["agent"]["weight"].item() == float(whole["weight"][-1])
+
+
+def test_runs_started_in_the_same_second_have_directories_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
+    args = Args(total_iterations=1)
+    inner = []
+    # The second starts while the first is at work.
+    first = random_walk(args, watch=lambda run: inner.append(random_walk(args)))
+    assert first.name == "CliffWalking-v1__walk_none__1__1700000000"
+    assert inner[0] != first
+    assert read_metrics(first) == read_metrics(inner[0])
+
+
+def test_a_directory_belongs_to_one_process_at_a_time(tmp_path):
+    """Whether it starts or resumes: the second one names the first and changes nothing."""
+    args = Args(run_dir=str(tmp_path / "run"), checkpoint_every=1, total_iterations=2)
+    resumed = Args(**{**vars(args), "resume": args.run_dir})
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from test_run import Args, random_walk\n"
+        "random_walk(Args(run_dir=sys.argv[2], resume=sys.argv[3]))\n"
+    )
+    said = []
+
+    def second_process(run):
+        for resume in ("", args.run_dir):
+            result = subprocess.run(
+                [sys.executable, "-c", program, os.path.dirname(__file__), args.run_dir, resume],
+                capture_output=True,
+                text=True,
+                timeout=240,
+            )
+            assert result.returncode == 1, result.stderr
+            said.append(result.stderr)
+
+    random_walk(args, watch=lambda run: run.iteration == 1 and second_process(run))
+    assert all(f"is in use by process {os.getpid()} of" in text for text in said)
+    assert len(read_metrics(tmp_path / "run")["iteration"]) == 2
+    random_walk(resumed)  # it is free again
+
+
+def test_an_error_leaves_the_directory_free(tmp_path):
+    args = Args(run_dir=str(tmp_path / "run"), checkpoint_every=1)
+    with pytest.raises(KeyboardInterrupt) as held:  # keeps the frames alive
+        random_walk(args, stop_after=2)
+    random_walk(Args(**{**vars(args), "resume": args.run_dir}))
+    assert len(read_metrics(tmp_path / "run")["iteration"]) == args.total_iterations
+    assert held
+
+
+def test_config_and_status_say_what_ran(tmp_path):
+    path = random_walk(Args(run_dir=str(tmp_path / "run"), save_model=True))
+    config = read_config(path)
+    assert (config["script"], config["method"]) == ("walk.py", "none")
+    assert config["args"]["num_steps"] == 5
+    assert config["versions"]["torch"] == torch.__version__
+    assert read_status(path)["iteration"] == 6
+    assert set(checkpoint.load_model(path / "model.pt")["agent"]) == {"weight"}
+
+
+def test_a_run_that_ends_in_nan_says_so_and_keeps_its_checkpoint(tmp_path):
+    def spoil(run):
+        run.stop_if_nan(torch.tensor([1.0, np.inf]))
+        if run.iteration == 4:
+            run.stop_if_nan(torch.tensor([1.0, np.nan]))
+
+    path = tmp_path / "run"
+    with pytest.raises(SystemExit, match="became NaN in iteration 4"):
+        random_walk(Args(run_dir=str(path), checkpoint_every=3), watch=spoil)
+    assert read_status(path)["reason"] == "NaN"
+    assert checkpoint.load(path).iteration == 3
+
+
+def test_video_without_its_package_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="--capture-video needs moviepy"):
+        random_walk(Args(run_dir=str(tmp_path / "run"), capture_video=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_disk_space_is_that_of_checkpoints_and_log():
+    layer = torch.nn.Linear(10, 10)
+    assert disk_needed([layer, layer], 7) == 9 * 2 * 110 * 4 + 7 * 2048 + 2**20
