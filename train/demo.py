@@ -10,8 +10,7 @@ capture both.
 
 from __future__ import annotations
 
-import csv
-import json
+import contextlib
 import os
 import subprocess
 import sys
@@ -26,6 +25,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from tqdm import tqdm
+
+from adops_wrappers.training.log import read_metrics
+from adops_wrappers.training.rundir import is_run, read_status
 
 ROOT = Path(__file__).parents[1]
 ARMS = {
@@ -56,10 +58,10 @@ class Settings:
 def run(settings: Settings, arm: str, seed: int) -> Path:
     """Train one arm with one seed, unless it has been done before."""
     run_dir = Path(settings.out) / f"{arm.replace(' ', '-')}-{seed}-{settings.iterations}"
-    status = run_dir / "status.json"
-    if status.exists() and json.loads(status.read_text())["finished"]:
-        return run_dir
-    if (run_dir / "config.json").exists():
+    with contextlib.suppress(OSError, ValueError):
+        if read_status(run_dir)["finished"]:
+            return run_dir
+    if is_run(run_dir):
         flags = ["--resume", str(run_dir)]
     else:
         flags = [
@@ -84,8 +86,7 @@ def run(settings: Settings, arm: str, seed: int) -> Path:
 
 def column(run_dir: Path, name: str) -> np.ndarray:
     """Return one column of a run's metrics, NaN where a cell is empty."""
-    with (run_dir / "metrics.csv").open(newline="") as file:
-        return np.array([float(row[name] or "nan") for row in csv.DictReader(file)])
+    return np.array([float(cell or "nan") for cell in read_metrics(run_dir)[name]])
 
 
 def draw(settings: Settings, runs: dict[str, list[Path]]) -> Path:

@@ -19,17 +19,14 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import tyro
-from ppo_rnd import (
-    Agent,
-    Args,
-    Encoder,
-    current_id,
-    env_kind,
-    fail,
-    make_env,
-    play_episode,
-    write_video,
-)
+from ppo_rnd import Agent
+
+from adops_wrappers.training.args import EnvArgs
+from adops_wrappers.training.checkpoint import load_model
+from adops_wrappers.training.encoding import Encoder
+from adops_wrappers.training.envs import current_id, env_kind, make_env, refuse_import
+from adops_wrappers.training.exit import fail
+from adops_wrappers.training.play import play_episode, write_video
 
 
 @dataclass
@@ -48,35 +45,28 @@ class Evaluation:
     """write the first episode to this mp4 file (needs moviepy)"""
     env_id: str = ""
     """play another env than the run was trained on"""
+    import_env: bool = False
+    """let the file import the module that its env_id names, as in module:Env-v0"""
 
 
-def find_weights(run: str) -> Path:
-    """Return the file with the newest weights."""
+def find_weights(run: str) -> tuple[Path, dict[str, Any]]:
+    """Return the newest file with undamaged weights, and what it holds."""
     path = Path(run)
-    if path.is_file():
-        return path
-    model = path / "model.pt"
-    found = sorted(path.glob("checkpoints/[0-9]*/state.pt"))
-    if model.is_file() and (not found or model.stat().st_mtime >= found[-1].stat().st_mtime):
-        return model
-    if not found:
-        fail(f"{run} has neither model.pt nor a checkpoint. Give a directory that a run has left.")
-    return found[-1]
-
-
-def load_agent(path: Path, env_id: str) -> tuple[Args, dict[str, Any]]:
-    """Return the settings and the policy's weights of a file."""
-    try:
-        saved = torch.load(path, weights_only=True, map_location="cpu")
-        settings = saved["args"]
-        weights = saved["agent"] if "agent" in saved else saved["networks"]["agent"]
-    except Exception as error:
-        fail(f"{path} cannot be loaded as weights of a run: {error}")
-    known = {f.name for f in dataclasses.fields(Args)}
-    args = Args(**{name: value for name, value in settings.items() if name in known})
-    if env_id:
-        args.env_id = current_id(env_id)
-    return args, weights
+    files = [path]
+    if not path.is_file():
+        files = sorted(path.glob("checkpoints/[0-9]*/state.pt"), reverse=True)
+        model = path / "model.pt"
+        if model.is_file():
+            newer = not files or model.stat().st_mtime >= files[0].stat().st_mtime
+            files.insert(0 if newer else len(files), model)
+    for file in files:
+        try:
+            return file, load_model(file)
+        except (OSError, ValueError) as error:
+            if file is files[-1]:
+                fail(str(error))
+            print(f"{error}; trying the one before.")
+    fail(f"{run} has neither model.pt nor a checkpoint. Give a directory that a run has left.")
 
 
 def main(settings: Evaluation) -> None:
@@ -86,14 +76,19 @@ def main(settings: Evaluation) -> None:
         fail(f"--episodes must be at least 1, got {settings.episodes}.")
     if settings.video and importlib.util.find_spec("moviepy") is None:
         fail("--video needs moviepy: pip install moviepy")
-    path = find_weights(settings.run)
-    args, weights = load_agent(path, settings.env_id)
+    path, saved = find_weights(settings.run)
+    known = {f.name for f in dataclasses.fields(EnvArgs)}
+    args = EnvArgs(**{name: value for name, value in saved["args"].items() if name in known})
+    if settings.env_id:
+        args.env_id = current_id(settings.env_id)
+    elif not settings.import_env:
+        refuse_import(args.env_id, path)
     kind = env_kind(args.env_id)
     env = make_env(args, kind, "rgb_array" if settings.video else None)
-    encoder = Encoder(env.observation_space, kind, torch.device("cpu"), pin=False)
-    agent = Agent(encoder.shape, int(env.action_space.n), args.mlp_hidden)
+    encoder = Encoder(env.observation_space, kind, torch.device("cpu"))
+    agent = Agent(encoder.shape, int(env.action_space.n), saved["args"]["mlp_hidden"])
     try:
-        agent.load_state_dict(weights)
+        agent.load_state_dict(saved["agent"])
     except RuntimeError as error:
         fail(f"the weights in {path} do not fit {args.env_id}: {error}")
     agent.to(memory_format=torch.channels_last).eval()
@@ -108,7 +103,7 @@ def main(settings: Evaluation) -> None:
         lengths.append(episode.length)
         rooms |= episode.rooms
         if film:
-            write_video(episode.frames, Path(settings.video), 30)
+            write_video(episode.frames, Path(settings.video))
     env.close()
 
     error = np.std(scores, ddof=1) / math.sqrt(len(scores)) if len(scores) > 1 else math.nan
