@@ -24,6 +24,9 @@ import torch
 import tyro
 from torch.utils.flop_counter import FlopCounterMode
 
+from adops_wrappers.training.encoding import Encoder
+from adops_wrappers.training.envs import env_kind, make_vector_env
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "train"))
 
@@ -91,9 +94,9 @@ def count_flops(module: torch.nn.Module, inputs: torch.Tensor, backward: bool) -
 
 def physical_limit(args: Any) -> tuple[float, float, float]:
     """Return the least seconds of an iteration, its operations and the env's seconds."""
-    kind = ppo_rnd.env_kind(args.env_id)
-    envs = ppo_rnd.make_vector_env(args, kind)
-    encoder = ppo_rnd.Encoder(envs.single_observation_space, kind, torch.device("cpu"), False)
+    kind = env_kind(args.env_id)
+    envs = make_vector_env(args, kind, args.num_envs)
+    encoder = Encoder(envs.single_observation_space, kind, torch.device("cpu"))
     agent = ppo_rnd.Agent(encoder.shape, int(envs.single_action_space.n), args.mlp_hidden)
     target, predictor = ppo_rnd.make_rnd_networks(encoder.rnd_shape, args.mlp_hidden)
     images, frames = torch.rand(8, *encoder.shape), torch.rand(8, *encoder.rnd_shape)

@@ -110,6 +110,30 @@ def wait_for(what: str, ready: Callable[[], bool], folder: Path, seconds: float 
     raise CannotRun(f"{what} does not answer.{logs}")
 
 
+def configure(folder: Path, host: str) -> Path:
+    """Write what the daemons need into a folder; return slurm.conf."""
+    # munged distrusts a socket in a directory that it cannot let others enter.
+    folder.chmod(0o755)
+    (folder / "controller").mkdir()
+    (folder / "node").mkdir()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    config = folder / "slurm.conf"
+    config.write_text(
+        CONFIG.format(
+            host=host,
+            folder=folder,
+            controller_port=free_port(),
+            node_port=free_port(),
+            cpus=os.cpu_count(),
+            memory=memory * 9 // 10,
+        )
+    )
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o400)
+    return config
+
+
 @contextlib.contextmanager
 def slurm_node() -> Iterator[dict[str, str]]:
     """Start munged, slurmctld and slurmd; yield the environment in which SLURM's commands work."""
@@ -118,74 +142,63 @@ def slurm_node() -> Iterator[dict[str, str]]:
     if missing():
         raise CannotRun(f"{', '.join(missing())} not installed (Debian: {' '.join(PACKAGES)})")
     host = socket.gethostname().split(".")[0]
-    environment = {**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
-    started: list[subprocess.Popen[bytes]] = []
     # A short path: that of a Unix socket may have no more than 107 characters.
     with tempfile.TemporaryDirectory(prefix="slurm-", dir="/tmp") as name:
         folder = Path(name)
-        # munged distrusts a socket in a directory that it cannot let others enter.
-        folder.chmod(0o755)
-        (folder / "controller").mkdir()
-        (folder / "node").mkdir()
-        config = folder / "slurm.conf"
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
-        config.write_text(
-            CONFIG.format(
-                host=host,
-                folder=folder,
-                controller_port=free_port(),
-                node_port=free_port(),
-                cpus=os.cpu_count(),
-                memory=memory * 9 // 10,
-            )
-        )
-        environment["SLURM_CONF"] = str(config)
-        environment["SLURM_TEST_NODE"] = host
-        key = folder / "munge.key"
-        key.write_bytes(os.urandom(1024))
-        key.chmod(0o400)
-
-        def start(*command: str) -> None:
-            with (folder / f"{command[0]}.out.log").open("wb") as log:
-                started.append(
-                    subprocess.Popen(
-                        command, env=environment, stdout=log, stderr=log, start_new_session=True
-                    )
-                )
-
-        def answers(*command: str, says: str = "") -> bool:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True)
-            return done.returncode == 0 and says in done.stdout
-
-        try:
-            munge = folder / "munge"
-            start(
-                *("munged", "--foreground", "--force", f"--key-file={key}"),
-                *(f"--socket={munge}.socket", f"--pid-file={munge}.pid"),
-                *(f"--log-file={munge}.log", f"--seed-file={munge}.seed"),
-            )
-            wait_for("munged", lambda: answers("munge", "-n", "-S", f"{munge}.socket"), folder)
-            start("slurmctld", "-D", "-f", str(config))
-            start("slurmd", "-D", "-f", str(config))
-            wait_for(
-                "SLURM's node",
-                lambda: answers("sinfo", "-h", "-p", "main", "-o", "%T", says="idle"),
-                folder,
-            )
+        config = configure(folder, host)
+        path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+        variables = {"PATH": path, "SLURM_CONF": str(config), "SLURM_TEST_NODE": host}
+        environment = {**os.environ, **variables}
+        with contextlib.ExitStack() as daemons:
+            start_daemons(folder, config, environment, daemons)
             yield environment
-        finally:
-            with contextlib.suppress(OSError):
-                subprocess.run(
-                    ["scancel", "--user", "root"], env=environment, capture_output=True, timeout=20
-                )
-            for process in reversed(started):
-                process.terminate()
-            for process in reversed(started):
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(15)
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
+
+
+def start_daemons(
+    folder: Path, config: Path, environment: dict[str, str], daemons: contextlib.ExitStack
+) -> None:
+    """Start the daemons and wait until they answer; `daemons` stops them."""
+
+    def start(*command: str) -> None:
+        with (folder / f"{command[0]}.out.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+        daemons.callback(stop, process)
+
+    def answers(*command: str, says: str = "") -> bool:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        return done.returncode == 0 and says in done.stdout
+
+    munge = folder / "munge"
+    start(
+        *("munged", "--foreground", "--force", f"--key-file={munge}.key"),
+        *(f"--socket={munge}.socket", f"--pid-file={munge}.pid"),
+        *(f"--log-file={munge}.log", f"--seed-file={munge}.seed"),
+    )
+    wait_for("munged", lambda: answers("munge", "-n", "-S", f"{munge}.socket"), folder)
+    start("slurmctld", "-D", "-f", str(config))
+    start("slurmd", "-D", "-f", str(config))
+    daemons.callback(cancel_jobs, environment)
+    idle = ("sinfo", "-h", "-p", "main", "-o", "%T")
+    wait_for("SLURM's node", lambda: answers(*idle, says="idle"), folder)
+
+
+def cancel_jobs(environment: dict[str, str]) -> None:
+    """End what still runs."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        command = ["scancel", "--user", "root"]
+        subprocess.run(command, env=environment, capture_output=True, timeout=20)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a daemon, with force if it does not end by itself."""
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def main() -> int:

@@ -94,8 +94,8 @@ env = PIESWrapper(IntrinsicRewardWrapper(gym.make("MiniGrid-DoorKey-5x5-v0"), Co
 env.reset(seed=0)
 assert env.step(0)[4]["intrinsic_reward"] == 1.0
 """
-TRAIN = "import tensorboard, torch, tqdm, tyro\n" + TORCH
-ANALYSIS = "import matplotlib, scipy, adops_wrappers\n"
+TRAIN = "import filelock, rich, tensorboard, torch, tqdm, tyro\n" + TORCH
+ANALYSIS = "import markdown, matplotlib, scipy, adops_wrappers\n"
 CLUSTER = "import submitit, adops_wrappers\n"
 NOTEBOOKS = "import ipykernel, jupytext, nbclient, nbformat\n" + ANALYSIS
 DOCS = "import mkdocs, material, mkdocstrings, adops_wrappers\n"

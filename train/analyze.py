@@ -19,10 +19,15 @@ from typing import Annotated
 
 try:
     import tyro
-    from analysis.compact import InputError, collect, read_compact, write_atomically, write_compact
+    from analysis.collect import collect
+    from analysis.compact import InputError, read_compact, write_compact
     from analysis.figures import draw_figures
-    from analysis.report import compute, render_html, render_markdown, report_blocks, write_tables
+    from analysis.page import render_html
+    from analysis.report import compute, report
     from analysis.statistics import Bootstrap
+    from analysis.tables import write_tables
+
+    from adops_wrappers._files import write_atomically
 except ModuleNotFoundError as error:
     sys.exit(f"error: {error.name} is missing: pip install 'adops-wrappers[train,analysis]'")
 
@@ -61,9 +66,9 @@ def analyze(settings: Settings) -> Path:
     analysis = compute(read_compact(out), Bootstrap(settings.reps, settings.seed))
     write_tables(analysis, out)
     draw_figures(analysis.arms, out)
-    blocks = report_blocks(analysis)
-    write_atomically(out / "report.md", render_markdown(blocks))
-    write_atomically(out / "report.html", render_html(blocks, out))
+    text = report(analysis)
+    write_atomically(out / "report.md", text.encode())
+    write_atomically(out / "report.html", render_html(text, out).encode())
     return out / "report.html"
 
 

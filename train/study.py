@@ -1,4 +1,4 @@
-"""Runs the study of all methods on small envs that hack bonuses, or the paper's on a cluster.
+"""Runs the study: all methods on small envs in which agents exploit the bonus, or the paper's own.
 
     python train/study.py --tier smoke          # a minute: does everything work?
     python train/study.py --tier laptop         # about two hours on two cores
@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import analyze
-import ppo_rnd
 import sweep
 import tyro
+
+from adops_wrappers._files import write_atomically
 
 METHODS: dict[str, tuple[str, dict[str, str]]] = {
     "raw": ("none", {}),
@@ -199,17 +200,17 @@ def main(argv: list[str] | None = None) -> int:
     """Run a tier and report."""
     args = tyro.cli(Args, args=argv, description=__doc__)
     args.root = args.root or f"runs/study-{args.tier}"
-    root = Path(args.root)
-    if not args.dry_run:
-        root.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(
-            {"tier": args.tier, "questions": questions(args.tier)}, indent=1, ensure_ascii=False
-        )
-        ppo_rnd.write_atomically(root / "study.json", text.encode())
-    code = sweep.run(args, study_cells(args.tier))
+    study = {"tier": args.tier, "questions": questions(args.tier)}
+    text = json.dumps(study, indent=1, ensure_ascii=False)
+
+    def write_study(root: Path) -> None:
+        write_atomically(root / "study.json", text.encode())
+
+    code = sweep.run(args, study_cells(args.tier), at_start=write_study)
     if args.dry_run:
         return code
-    return analyze.main([str(root), "--out", args.out or str(root / "report")]) or code
+    out = args.out or str(Path(args.root) / "report")
+    return analyze.main([args.root, "--out", out]) or code
 
 
 if __name__ == "__main__":

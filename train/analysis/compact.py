@@ -1,35 +1,26 @@
-"""Compact data: small CSV files, made of run directories, sweeps and earlier reports."""
+"""Compact data: the small CSV files that a report is made of, written and read again."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import itertools
 import json
 import math
-import os
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
-from analysis.labels import DEFAULTS, arm_label, arm_order
+from adops_wrappers._files import read_json, write_atomically
 
-LAST_ITERATIONS = 10
-"""Iterations of the final return, and of the trailing mean in the learning curves."""
 MAX_POINTS = 100
 """Points of a curve in the compact files."""
 
-METRICS = {
-    "return": "charts/episodic_return",
-    "conflict": "shaping/conflict_rate",
-    "intervention": "shaping/intervention_rate",
-}
-"""The curve files, and the column of metrics.csv that each is made of."""
+CURVES = ("return", "conflict", "intervention")
 RATE_COLUMNS = (
     *("conflict_early", "conflict_late", "intervention_early", "intervention_late"),
     *("zeta_end", "mean_return"),
@@ -39,13 +30,11 @@ RUN_COLUMNS = (
     *("final_return", "solved_if", "solved", *RATE_COLUMNS),
 )
 EXPECTED_COLUMNS = ("run", "env", "arm", "seed", "state", "reason")
-STATES = ("missing", "unfinished", "no return", "finished")
-"""Of a run; what is found in several places is in the last of these."""
 QUESTION_KEYS = ("id", "claim", "env", "better", "worse")
+SUMS = "SHA256SUMS"
+"""Checksums of the files that are read again, as `sha256sum` writes them."""
 
 Row = dict[str, str]
-Key = tuple[str, str, int]
-"""Env, arm and seed: there is one run of each."""
 
 
 class InputError(ValueError):
@@ -58,77 +47,11 @@ class Compact:
 
     runs: list[Row] = field(default_factory=list)
     curves: dict[str, dict[str, list[str]]] = field(
-        default_factory=lambda: {name: {} for name in METRICS}
+        default_factory=lambda: {name: {} for name in CURVES}
     )
     """By file and name of the run."""
     expected: list[Row] = field(default_factory=list)
     study: dict[str, Any] = field(default_factory=dict)
-
-
-def key_of(row: Row) -> Key:
-    """Return what tells runs apart."""
-    return row["env"], row["arm"], int(row["seed"])
-
-
-def key_order(row: Row) -> tuple[Any, ...]:
-    """Sort key of runs."""
-    return row["env"], arm_order(row["arm"]), int(row["seed"]), row["run"]
-
-
-def write_atomically(path: Path, data: str | bytes) -> None:
-    """Replace a file in one step."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(data.encode() if isinstance(data, str) else data)
-    os.replace(temporary, path)
-
-
-def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write a CSV file."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue())
-
-
-def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
-    """Yield line numbers and rows of a CSV file, which must have the columns and no ragged end."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = csv.reader(file)
-            header = next(lines, [])
-            absent = [name for name in columns if name not in header]
-            if absent:
-                raise InputError(
-                    f"{path} has no column {', '.join(absent)}; expected a header with "
-                    f"{', '.join(columns)}. Restore the file, or move its folder away."
-                )
-            for row in lines:
-                if len(row) != len(header):
-                    raise InputError(
-                        f"{path}, line {lines.line_num}: {len(row)} cells, expected {len(header)} "
-                        "as in the header. Restore the file, or move its folder away."
-                    )
-                yield lines.line_num, dict(zip(header, row, strict=True))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(
-            f"cannot read {path}: {error}; expected a CSV file. Restore it, or move its folder "
-            "away."
-        ) from error
-
-
-def to_number(text: str, path: Path, line: int, column: str) -> float:
-    """Read a cell; empty is NaN."""
-    try:
-        value = float(text) if text else math.nan
-    except ValueError:
-        value = math.inf
-    if math.isinf(value):
-        raise InputError(
-            f"{path}, line {line}: {column} is {text!r}, expected a number or an empty cell. "
-            "Restore the file, or move its folder away."
-        )
-    return value
 
 
 def to_text(value: float, digits: int = 6) -> str:
@@ -136,37 +59,13 @@ def to_text(value: float, digits: int = 6) -> str:
     return "" if math.isnan(value) else f"{value + 0.0:.{digits}g}"
 
 
-def read_json(path: Path, kind: str) -> dict[str, Any]:
-    """Read a JSON file that holds an object."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError("it is no object")
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"cannot read {path}: {error}; expected {kind}. Restore it, or move it away."
-        ) from error
-    return content
-
-
-def read_metrics(path: Path) -> dict[str, np.ndarray]:
-    """Read the columns of metrics.csv that are used here."""
-    columns = ("iteration", "global_step", *METRICS.values(), "shaping/zeta")
-    rows = [
-        [to_number(row[name], path, line, name) for name in columns]
-        for line, row in read_rows(path, columns)
-    ]
-    if not rows:
-        raise InputError(
-            f"{path} has no rows, expected one for each iteration. Train this run again."
-        )
-    values = np.array(rows).T
-    if not np.array_equal(values[0], np.arange(1, len(rows) + 1)):
-        raise InputError(
-            f"{path}: the iterations are not 1, 2, 3, ... up to {len(rows)}, so rows are lost or "
-            "doubled. Train this run again."
-        )
-    return dict(zip(columns, values, strict=True))
+def table_bytes(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
+    """Return a CSV file."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue().encode()
 
 
 def mean_of(values: np.ndarray) -> float:
@@ -180,99 +79,86 @@ def block_size(iterations: int) -> int:
     return math.ceil(iterations / MAX_POINTS)
 
 
-def block_means(values: np.ndarray) -> list[float]:
-    """Cut a curve down to at most MAX_POINTS points."""
-    size = block_size(len(values))
-    return [mean_of(values[start : start + size]) for start in range(0, len(values), size)]
+def read_object(path: Path, kind: str) -> dict[str, Any]:
+    """Read a JSON file that holds an object."""
+    try:
+        return read_json(path)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot read {path}: {error}; expected {kind}. Restore it, or move it away."
+        ) from error
 
 
-def expected_row(run: str, args: Mapping[str, Any], seed: Any) -> Row:
-    """Return the row of a run that ought to be there, missing until it is found."""
-    return {
-        "run": run,
-        "env": str(args["env_id"]),
-        "arm": arm_label(args),
-        "seed": str(int(seed)),
-        "state": "missing",
-        "reason": "",
+def sum_line(name: str, data: bytes) -> str:
+    """Return a file's line of `SUMS`."""
+    return f"{hashlib.sha256(data).hexdigest()}  {name}\n"
+
+
+def write_compact(compact: Compact, out: Path) -> None:
+    """Write the files that `read_compact` reads."""
+    tables = {
+        "runs.csv": (RUN_COLUMNS, [[row[c] for c in RUN_COLUMNS] for row in compact.runs]),
+        "expected.csv": (
+            EXPECTED_COLUMNS,
+            [[row[c] for c in EXPECTED_COLUMNS] for row in compact.expected],
+        ),
     }
+    for curve, runs in compact.curves.items():
+        points = max(map(len, runs.values()))
+        rows = [[name, *values, *[""] * (points - len(values))] for name, values in runs.items()]
+        tables[f"{curve}.csv"] = ["run", *map(str, range(1, points + 1))], rows
+    files = {name: table_bytes(*table) for name, table in tables.items()}
+    if compact.study:
+        text = json.dumps(compact.study, indent=1, ensure_ascii=False)
+        files["study.json"] = f"{text}\n".encode()
+    # Last: a call that was killed leaves sums that do not fit, and is noticed.
+    sums = "".join(itertools.starmap(sum_line, files.items()))
+    for name, data in {**files, SUMS: sums.encode()}.items():
+        write_atomically(out / name, data)
 
 
-def collect_run(run_dir: Path, into: Compact) -> None:
-    """Add a run directory; a run that has not finished is only noted."""
-    config = read_json(run_dir / "config.json", "the settings of a run")
+def read_compact(folder: Path) -> Compact:
+    """Read what an earlier call wrote."""
+    files = read_checked(folder)
+
+    def rows_of(name: str) -> list[Row]:
+        return list(csv.DictReader(io.StringIO(files[name].decode(), newline="")))
+
+    compact = Compact(rows_of("runs.csv"), expected=rows_of("expected.csv"))
+    for curve, runs in compact.curves.items():
+        points = {name: values for name, *values in map(Row.values, rows_of(f"{curve}.csv"))}
+        for row in compact.runs:
+            iterations = int(row["iterations"])
+            runs[row["run"]] = points[row["run"]][: math.ceil(iterations / block_size(iterations))]
+    if "study.json" in files:
+        compact.study = read_study(folder / "study.json")
+    return compact
+
+
+def read_checked(folder: Path) -> dict[str, bytes]:
+    """Return the compact files, if they are what an earlier call wrote."""
+    files = {}
     try:
-        args = {**DEFAULTS, **config["args"]}
-        name = expected_row(run_dir.name, args, config["args"]["seed"])
-    except (KeyError, TypeError, ValueError) as error:
+        for line in (folder / SUMS).read_text().splitlines(keepends=True):
+            name = line[66:-1]
+            files[name] = (folder / name).read_bytes()
+            if line != sum_line(name, files[name]):
+                raise ValueError(f"{name} is not the file whose checksum it holds")
+        if not {"runs.csv", "expected.csv", *(f"{curve}.csv" for curve in CURVES)} <= files.keys():
+            raise ValueError("it does not list all files")
+    except (OSError, ValueError) as error:
         raise InputError(
-            f"{run_dir / 'config.json'}: the settings are damaged ({error!r}), expected 'args' as "
-            "ppo_rnd.py writes them. Restore the file, or move its folder away."
+            f"{folder / SUMS} does not vouch for the files beside it: {error}. Restore them, or "
+            "make them again from the run directories; if you trust or changed them yourself, "
+            f"write new checksums: cd {folder} && sha256sum runs.csv expected.csv "
+            f"{' '.join(f'{curve}.csv' for curve in CURVES)} study.json > {SUMS}"
         ) from error
-    try:
-        status = read_json(run_dir / "status.json", "the state of a run")
-    except InputError:
-        status = {}
-    if not status.get("finished"):
-        reason = str(status.get("reason", "no status"))
-        into.expected.append({**name, "state": "unfinished", "reason": reason})
-        return
-    path = run_dir / "metrics.csv"
-    metrics = read_metrics(path)
-    iterations = len(metrics["iteration"])
-    if iterations != int(args.get("total_iterations", iterations)):
-        raise InputError(
-            f"{path} has {iterations} rows, expected {args['total_iterations']}: the run is marked "
-            "as finished. Restore the file, or train this run again."
-        )
-    returns, conflict, intervention = (metrics[column] for column in METRICS.values())
-    final = mean_of(returns[-LAST_ITERATIONS:])
-    if math.isnan(final):
-        reason = f"no episode ended in the last {LAST_ITERATIONS} iterations"
-        into.expected.append({**name, "state": "no return", "reason": reason})
-        return
-    tenth = max(1, round(iterations / 10))
-    into.runs.append(
-        {
-            **{column: name[column] for column in ("run", "env", "arm", "seed")},
-            "method": str(args["shaping"]),
-            "bonus": str(args["bonus"]),
-            "scale": f"{float(args['intrinsic_scale']):g}",
-            "iterations": str(iterations),
-            "env_steps": str(int(metrics["global_step"][-1])),
-            "final_return": to_text(final),
-            "solved_if": "",
-            "solved": "",
-            "mean_return": to_text(mean_of(returns)),
-            "conflict_early": to_text(mean_of(conflict[:tenth])),
-            "conflict_late": to_text(mean_of(conflict[-tenth:])),
-            "intervention_early": to_text(mean_of(intervention[:tenth])),
-            "intervention_late": to_text(mean_of(intervention[-tenth:])),
-            "zeta_end": to_text(float(metrics["shaping/zeta"][-1])),
-        }
-    )
-    for curve, column in METRICS.items():
-        points = [to_text(value, 4) for value in block_means(metrics[column])]
-        into.curves[curve][run_dir.name] = points
-
-
-def collect_cells(path: Path, into: Compact) -> None:
-    """Add the cells of sweep.json as runs that ought to be there."""
-    content = read_json(path, "the cells of a sweep")
-    try:
-        for cell in content["cells"]:
-            args = {**DEFAULTS, **cell["settings"], "shaping": cell["method"]}
-            into.expected.append(expected_row(str(cell["name"]), args, cell["seed"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path}: a cell is damaged ({error!r}), expected name, method, seed and settings as "
-            "sweep.py writes them. Give the sweep's command again to rewrite it."
-        ) from error
+    return files
 
 
 def read_study(path: Path) -> dict[str, Any]:
     """Read and check study.json."""
-    study = read_json(path, "a study with its questions")
+    study = read_object(path, "a study with its questions")
     solved, questions = study.get("solved"), study.get("questions", [])
     if not isinstance(solved, int | float | None) or not isinstance(questions, list):
         raise InputError(
@@ -288,231 +174,3 @@ def read_study(path: Path) -> dict[str, Any]:
                 f"{', '.join(QUESTION_KEYS)} in each. Correct it, or move it away."
             )
     return study
-
-
-NUMBER = r"-?\d+(\.\d+)?(e[+-]\d+)?"
-CELLS = {
-    "arm": r".+",
-    "seed": r"\d+",
-    **dict.fromkeys(("iterations", "env_steps"), r"[1-9]\d*"),
-    "final_return": NUMBER,
-    "solved_if": rf">=? {NUMBER}",
-    "solved": r"[01]",
-    **dict.fromkeys(RATE_COLUMNS, rf"({NUMBER})?"),
-    "state": "|".join(STATES),
-}
-"""What must stand in the columns of runs.csv and expected.csv; others hold any text."""
-
-
-def read_checked(path: Path, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of runs.csv or expected.csv."""
-    for line, row in read_rows(path, columns):
-        for name in columns:
-            if not re.fullmatch(CELLS.get(name, r"[\s\S]*"), row[name]):
-                raise InputError(
-                    f"{path}, line {line}: {name} is {row[name]!r}, which analyze.py does not "
-                    "write. Restore the file, or make it again from the run directories."
-                )
-        yield row
-
-
-def read_compact(folder: Path) -> Compact:
-    """Read what an earlier call wrote."""
-    compact = Compact()
-    compact.runs = list(read_checked(folder / "runs.csv", RUN_COLUMNS))
-    compact.expected = list(read_checked(folder / "expected.csv", EXPECTED_COLUMNS))
-    for curve, runs in compact.curves.items():
-        path = folder / f"{curve}.csv"
-        for line, row in read_rows(path, ["run"]):
-            name, *points = row.values()
-            for text in points:
-                to_number(text, path, line, f"a value of {name}")
-            runs[name] = points
-        for row in compact.runs:
-            size = math.ceil(int(row["iterations"]) / block_size(int(row["iterations"])))
-            points = runs.get(row["run"], [])
-            if any(points[size:]) or len(points) < size:
-                raise InputError(
-                    f"{path} does not hold {size} points of {row['run']}, which runs.csv lists. "
-                    "Restore the file, or make it again from the run directories."
-                )
-            runs[row["run"]] = points[:size]
-    if (folder / "study.json").exists():
-        compact.study = read_study(folder / "study.json")
-    return compact
-
-
-def find_inputs(results: Sequence[str | os.PathLike[str]]) -> list[tuple[str, Path]]:
-    """Return what is to be read: runs, sweeps, studies and compact folders."""
-    if not results:
-        raise InputError(
-            "no results are given; expected run directories, folders of them, or folders that "
-            "analyze.py wrote. Name at least one."
-        )
-    found: list[tuple[str, Path]] = []
-    for path in map(Path, results):
-        if not path.is_dir():
-            what = "is a file" if path.exists() else "does not exist"
-            raise InputError(
-                f"{path} {what}; expected a run directory, a folder of them, or a folder that "
-                "analyze.py wrote. Check the path."
-            )
-        if (path / "config.json").exists():
-            found.append(("run", path))
-            continue
-        run_dirs = sorted(child.parent for child in path.glob("*/config.json"))
-        sweep, study = path / "sweep.json", path / "study.json"
-        if run_dirs or sweep.exists():
-            found += [("run", run_dir) for run_dir in run_dirs]
-            found += [("cells", sweep)] if sweep.exists() else []
-            found += [("study", study)] if study.exists() else []
-        elif (path / "runs.csv").exists():
-            found.append(("compact", path))
-        else:
-            raise InputError(
-                f"{path} holds no runs; expected run directories with config.json and metrics.csv "
-                "in it, or runs.csv of analyze.py. Give the folder right above the runs."
-            )
-    return found
-
-
-def collect(results: Sequence[str | os.PathLike[str]], solved: float | None = None) -> Compact:
-    """Read all results and join them.
-
-    Raises:
-        InputError: Nothing is there, something is damaged, or runs do not fit together.
-    """
-    parts: list[Compact] = []
-    for kind, path in tqdm(find_inputs(results), "reading", unit="run"):
-        part = Compact()
-        if kind == "run":
-            collect_run(path, part)
-        elif kind == "cells":
-            collect_cells(path, part)
-        elif kind == "study":
-            part.study = read_study(path)
-        else:
-            part = read_compact(path)
-        parts.append(part)
-    joined = join(parts)
-    if not joined.runs:
-        states = Counter(row["state"] for row in joined.expected)
-        listed = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        raise InputError(
-            f"there is no finished run yet ({listed}); expected at least one whose status.json "
-            "says finished. Let the runs finish; the same sweep command goes on with them."
-        )
-    for row in joined.runs:
-        if solved is not None or not row["solved_if"]:
-            row["solved_if"] = solved_rule(row["env"], solved, joined.study)
-        row["solved"] = str(int(is_solved(float(row["final_return"]), row["solved_if"])))
-    return joined
-
-
-def solved_rule(env: str, solved: float | None, study: Mapping[str, Any]) -> str:
-    """Return from which final return on a run counts as solved."""
-    threshold = study.get("solved") if solved is None else solved
-    if threshold is None:
-        return ">= 0.5" if env.startswith("adops/") else "> 0"
-    return f">= {float(threshold):g}"
-
-
-def is_solved(final_return: float, rule: str) -> bool:
-    """Apply a rule of `solved_rule`."""
-    sign, threshold = rule.split()
-    return final_return > float(threshold) or (sign == ">=" and final_return == float(threshold))
-
-
-def join(parts: Sequence[Compact]) -> Compact:
-    """Put all results together, each run once, in a fixed order."""
-    joined = Compact(study=join_studies([part.study for part in parts if part.study]))
-    held: dict[Key, tuple[Row, list[list[str]]]] = {}
-    expected: dict[Key, Row] = {}
-    for part in parts:
-        for row in part.runs:
-            points = [part.curves[curve][row["run"]] for curve in METRICS]
-            known_row, known_points = held.setdefault(key_of(row), (row, points))
-            ignored = ("run", "solved_if", "solved")
-            if points != known_points or any(
-                row[name] != known_row[name] for name in RUN_COLUMNS if name not in ignored
-            ):
-                raise InputError(
-                    f"{known_row['run']} and {row['run']} are both {row['arm']} with seed "
-                    f"{row['seed']} on {row['env']}, but differ; expected one run of each arm and "
-                    "seed. They differ in a setting that the arm's name does not show, so analyse "
-                    "them in separate calls."
-                )
-        for row in part.expected:
-            known = expected.setdefault(key_of(row), row)
-            if STATES.index(row["state"]) > STATES.index(known["state"]):
-                expected[key_of(row)] = row
-    names = Counter(row["run"] for row, _ in held.values())
-    for row, points in sorted(held.values(), key=lambda item: key_order(item[0])):
-        name = row["run"]
-        if names[name] > 1:
-            name = f"{name} ({row['env']}, {row['arm']}, seed {row['seed']})"
-        joined.runs.append({**row, "run": name})
-        own = {column: row[column] for column in ("env", "arm", "seed")}
-        expected[key_of(row)] = {"run": name, **own, "state": "finished", "reason": ""}
-        for curve, values in zip(METRICS, points, strict=True):
-            joined.curves[curve][name] = values
-    joined.expected = sorted(expected.values(), key=key_order)
-    check_lengths(joined.runs)
-    return joined
-
-
-def join_studies(studies: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Put the questions of several studies together."""
-    if all(study == studies[0] for study in studies):
-        return studies[0] if studies else {}
-    thresholds = {study.get("solved") for study in studies}
-    if len(thresholds) > 1:
-        raise InputError(
-            f"the studies call a run solved at different returns ({sorted(map(str, thresholds))}); "
-            "expected one. Analyse them in separate calls."
-        )
-    questions: dict[str, dict[str, str]] = {}
-    for study in studies:
-        for question in study.get("questions", []):
-            if questions.setdefault(question["id"], question) != question:
-                raise InputError(
-                    f"the studies ask two different questions {question['id']}; expected one of "
-                    "each id. Analyse them in separate calls."
-                )
-    tiers = dict.fromkeys(str(study["tier"]) for study in studies if study.get("tier"))
-    return {
-        "tier": " + ".join(tiers),
-        "solved": thresholds.pop(),
-        "questions": list(questions.values()),
-    }
-
-
-def check_lengths(runs: Iterable[Row]) -> None:
-    """Refuse an arm whose runs were trained for different times."""
-    first: dict[tuple[str, str], Row] = {}
-    for row in runs:
-        known = first.setdefault((row["env"], row["arm"]), row)
-        if (known["iterations"], known["env_steps"]) != (row["iterations"], row["env_steps"]):
-            raise InputError(
-                f"{known['run']} has {known['iterations']} iterations and {known['env_steps']} env "
-                f"steps, {row['run']} has {row['iterations']} and {row['env_steps']}; expected the "
-                f"same, as both are {row['arm']} on {row['env']}. Analyse them in separate calls."
-            )
-
-
-def write_compact(compact: Compact, out: Path) -> None:
-    """Write the files that `read_compact` reads."""
-    rows = [[row[name] for name in RUN_COLUMNS] for row in compact.runs]
-    write_table(out / "runs.csv", RUN_COLUMNS, rows)
-    for curve, runs in compact.curves.items():
-        points = max(map(len, runs.values()))
-        write_table(
-            out / f"{curve}.csv",
-            ["run", *map(str, range(1, points + 1))],
-            [[name, *values, *[""] * (points - len(values))] for name, values in runs.items()],
-        )
-    rows = [[row[name] for name in EXPECTED_COLUMNS] for row in compact.expected]
-    write_table(out / "expected.csv", EXPECTED_COLUMNS, rows)
-    if compact.study:
-        text = json.dumps(compact.study, indent=1, ensure_ascii=False)
-        write_atomically(out / "study.json", text + "\n")

@@ -16,25 +16,13 @@ from matplotlib.figure import Figure
 from PIL import Image
 from tqdm import tqdm
 
-from analysis.compact import LAST_ITERATIONS, block_size, mean_of, write_atomically
-from analysis.labels import DEFAULTS, NO_BONUS, SWITCHED_OFF, arm_order, parse_label
+from adops_wrappers._files import write_atomically
+from analysis.collect import LAST_ITERATIONS
+from analysis.compact import block_size, mean_of
+from analysis.labels import COLOURS, DEFAULTS, NO_BONUS, SWITCHED_OFF, Label
 from analysis.statistics import Arm, Arms, delay_arms, standard_error
 from analysis.text import env_name, slug
 
-COLOURS = {
-    NO_BONUS: "#8c8c8c",
-    "raw": "#000000",
-    "PIES": "#e69f00",
-    "GRM": "#56b4e9",
-    "GRM-norm": "#0057a8",
-    "PBIM": "#d973b0",
-    "PBIM-norm": "#8b1a5e",
-    "ADOPS": "#009e73",
-    "ADOPES": "#d55e00",
-    "ADOPES F/2": "#7a3b00",
-    "guarded": "#6a3fc1",
-    SWITCHED_OFF: "#b8a000",
-}
 FAMILIES = {
     "PIES, GRM and PBIM": ("PIES", "GRM", "GRM-norm", "PBIM", "PBIM-norm"),
     "ADOPS and ADOPES": ("ADOPS", "ADOPES", "ADOPES F/2"),
@@ -46,24 +34,30 @@ DELAYS, OTHERS = "other delays", "other methods"
 
 def style(label: str) -> dict[str, Any]:
     """Return how an arm's line looks, in all figures."""
-    parts = parse_label(label)
+    parts = Label.parse(label)
     colour: Any = COLOURS.get(parts.method, "#5a5a5a")
-    if parts.delay != DEFAULTS["delay"]:
+    if has_other_delay(parts):
         colour = matplotlib.colormaps["viridis"](min(0.95, math.log2(parts.delay) / 7.0))
     dashed = parts.method == NO_BONUS or parts.epsilon != DEFAULTS["epsilon"]
+    dotted = parts.method == "GRM" and has_other_delay(parts)
     return {
         "color": colour,
-        "linestyle": "--" if dashed else ":" if parts.method == "GRM" and parts.delay > 1 else "-",
+        "linestyle": "--" if dashed else ":" if dotted else "-",
         "linewidth": 2.0 if parts.method == "raw" else 1.5,
     }
 
 
+def has_other_delay(label: Label) -> bool:
+    """Whether an arm has a delay that is not the default."""
+    return label.delay not in (None, DEFAULTS["delay"])
+
+
 def family(label: str) -> str:
     """Return the panel of an arm's learning curve; empty for those that are in all."""
-    parts = parse_label(label)
+    parts = Label.parse(label)
     if parts.method in (NO_BONUS, "raw"):
         return ""
-    if parts.delay != DEFAULTS["delay"]:
+    if has_other_delay(parts):
         return DELAYS
     return next((name for name, held in FAMILIES.items() if parts.method in held), OTHERS)
 
@@ -95,7 +89,7 @@ def scale_groups(arms: Mapping[str, Arm]) -> dict[str, list[Arm]]:
     groups: dict[str, list[Arm]] = defaultdict(list)
     for label, arm in arms.items():
         if label != NO_BONUS:
-            groups[parse_label(label).group].append(arm)
+            groups[Label.parse(label).group].append(arm)
     plain = [arms[NO_BONUS]] if NO_BONUS in arms else []
     return {group: [*plain, *own] for group, own in (groups or {"": []}).items()}
 
@@ -106,7 +100,7 @@ def group_title(group: str) -> str:
 
 
 def bare(axis: Axes) -> None:
-    """Take the frame away that no one needs."""
+    """Remove the top and right spines."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(axis="y", color="#e4e4e4", linewidth=0.6)
     axis.set_axisbelow(True)
@@ -185,7 +179,7 @@ def draw_finals(env: str, arms: Mapping[str, Arm]) -> Figure:
         "solved   mean ± SE", (1.02, -0.95), xycoords=("axes fraction", "data"), fontsize=9
     )
     labels = list(arms)
-    groups = [parse_label(label).group if label != NO_BONUS else "none" for label in labels]
+    groups = [Label.parse(label).group if label != NO_BONUS else "none" for label in labels]
     for place in range(1, len(labels)):
         if groups[place] != groups[place - 1]:
             axis.axhline(place - 0.5, color="#bbbbbb", linewidth=0.8)
@@ -267,17 +261,17 @@ def draw_delays(env: str, delays: Mapping[str, list[tuple[str, Arm]]]) -> Figure
 def draw_overview(arms: Arms) -> Figure:
     """Draw the share of solved runs: a row for each method, a column for each env and scale."""
     groups = {
-        env: dict.fromkeys(parse_label(label).group for label in own if label != NO_BONUS)
+        env: dict.fromkeys(Label.parse(label).group for label in own if label != NO_BONUS)
         for env, own in arms.items()
     }
     columns = [(env, group) for env, own in groups.items() for group in own or {"": None}]
     found = {
-        (label.removesuffix(parse_label(label).group), env, parse_label(label).group): arm
+        (label.removesuffix(Label.parse(label).group), env, Label.parse(label).group): arm
         for env, own in arms.items()
         for label, arm in own.items()
         if family(label) != DELAYS
     }
-    rows = sorted({method for method, _, _ in found}, key=arm_order)
+    rows = sorted({method for method, _, _ in found}, key=lambda label: Label.parse(label).order)
     size = (2.2 + 0.62 * len(columns), 1.6 + 0.36 * len(rows))
     figure = Figure(figsize=size, layout="constrained")
     axis = figure.subplots()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from adops_wrappers.shaping.methods import METHODS
 
 DEFAULTS: dict[str, Any] = {
     "env_id": "ALE/MontezumaRevenge-v5",
@@ -16,94 +19,95 @@ DEFAULTS: dict[str, Any] = {
     "balance": 0.1,
 }
 """Of ppo_rnd.py, for the cells of a sweep: they name only what differs."""
-SHAPINGS = {
-    "none": "raw",
-    "pies": "PIES",
-    "grm": "GRM",
-    "grm-norm": "GRM-norm",
-    "pbim": "PBIM",
-    "pbim-norm": "PBIM-norm",
-    "adops": "ADOPS",
-    "adopes": "ADOPES",
-    "adopes-half": "ADOPES F/2",
-    "guarded": "guarded",
-}
 NO_BONUS = "no bonus"
 SWITCHED_OFF = "off at first reward"
-ORDER = (NO_BONUS, *SHAPINGS.values(), SWITCHED_OFF)
-
-
-def suffix(scale: float, rnd: bool) -> str:
-    """Return the end of the labels with this scale and bonus."""
-    return (f" ×{scale:g}" if scale != 1.0 else "") + (" (RND)" if rnd else "")
-
-
-def arm_label(args: Mapping[str, Any]) -> str:
-    """Return the name of the configuration that a run's settings belong to.
-
-    Args:
-        args: Settings of ppo_rnd.py, as in config.json or as texts; absent ones are its defaults.
-    """
-    args = {**DEFAULTS, **args}
-    if args["bonus"] == "none":
-        return NO_BONUS
-    shaping = args["shaping"]
-    label = SHAPINGS.get(shaping, shaping)
-    if shaping in ("grm", "grm-norm"):
-        label += f"({int(args['delay'])})"
-    if shaping == "guarded" and float(args["balance"]) == 0.0:
-        label = SWITCHED_OFF
-    epsilon = float(args["epsilon"])
-    if shaping in ("adops", "adopes", "adopes-half") and epsilon != DEFAULTS["epsilon"]:
-        label += f" ε={epsilon:g}"
-    rnd = args["bonus"] == "rnd" and not args["env_id"].startswith("ALE/")
-    return label + suffix(float(args["intrinsic_scale"]), rnd)
-
-
-class Label(NamedTuple):
-    """The parts of an arm's label."""
-
-    method: str
-    delay: int
-    epsilon: float
-    scale: float
-    rnd: bool
-
-    @property
-    def group(self) -> str:
-        """What an arm shares with those that it is compared to."""
-        return suffix(self.scale, self.rnd)
-
-
-LABEL = re.compile(
+COLOURS = {
+    NO_BONUS: "#8c8c8c",
+    "raw": "#000000",
+    "PIES": "#e69f00",
+    "GRM": "#56b4e9",
+    "GRM-norm": "#0057a8",
+    "PBIM": "#d973b0",
+    "PBIM-norm": "#8b1a5e",
+    "ADOPS": "#009e73",
+    "ADOPES": "#d55e00",
+    "ADOPES F/2": "#7a3b00",
+    "guarded": "#6a3fc1",
+    SWITCHED_OFF: "#b8a000",
+}
+"""Methods in the order of tables and legends; others follow, in grey."""
+PATTERN = re.compile(
     r"(?P<method>.*?)(\((?P<delay>\d+)\))?( ε=(?P<epsilon>\S+))?( ×(?P<scale>\S+))?"
     r"(?P<rnd> \(RND\))?",
     re.DOTALL,
 )
 
 
-def parse_label(label: str) -> Label:
-    """Split what `arm_label` has made."""
-    parts = LABEL.fullmatch(label)
-    return Label(
-        parts["method"],
-        int(parts["delay"] or DEFAULTS["delay"]),
-        float(parts["epsilon"] or DEFAULTS["epsilon"]),
-        float(parts["scale"] or DEFAULTS["intrinsic_scale"]),
-        parts["rnd"] is not None,
-    )
+class Label(NamedTuple):
+    """An arm's name in its parts; `str` writes it as the files and figures show it."""
 
+    method: str
+    delay: int | None = None
+    """None for methods that have none."""
+    epsilon: float = DEFAULTS["epsilon"]
+    scale: float = 1.0
+    rnd: bool = False
+    """Whether RND is the bonus of an env on which counts are the rule."""
 
-def arm_order(label: str) -> tuple[Any, ...]:
-    """Sort key: without a bonus, then by bonus and falling scale, then by method."""
-    parts = parse_label(label)
-    place = ORDER.index(parts.method) if parts.method in ORDER else len(ORDER)
-    return parts.method != NO_BONUS, parts.rnd, -parts.scale, place, *parts[1:3], label
+    @classmethod
+    def of(cls, args: Mapping[str, Any]) -> Label:
+        """Return the name of the configuration that a run's settings belong to.
 
+        Args:
+            args: Settings of ppo_rnd.py, as in config.json or as texts; absent ones are defaults.
+        """
+        args = {**DEFAULTS, **args}
+        if args["bonus"] == "none":
+            return cls(NO_BONUS)
+        method = METHODS.get(args["shaping"])
+        reads = method.settings if method else {}
+        label = method.label if method else args["shaping"]
+        return cls(
+            SWITCHED_OFF if "balance" in reads and float(args["balance"]) == 0.0 else label,
+            int(args["delay"]) if "delay" in reads else None,
+            float(args["epsilon"]) if "epsilon" in reads else DEFAULTS["epsilon"],
+            float(args["intrinsic_scale"]),
+            args["bonus"] == "rnd" and not args["env_id"].startswith("ALE/"),
+        )
 
-def reference_of(label: str) -> str:
-    """Return the arm that an arm is tested against; empty for runs without a bonus."""
-    parts = parse_label(label)
-    if parts.method == NO_BONUS:
-        return ""
-    return NO_BONUS if parts.method == "raw" else f"raw{parts.group}"
+    @classmethod
+    @functools.cache
+    def parse(cls, text: str) -> Label:
+        """Read what `str` wrote, as it stands in the compact files and in questions."""
+        parts = PATTERN.fullmatch(text)
+        return cls(
+            parts["method"],
+            int(parts["delay"]) if parts["delay"] else None,
+            float(parts["epsilon"] or DEFAULTS["epsilon"]),
+            float(parts["scale"] or 1.0),
+            parts["rnd"] is not None,
+        )
+
+    def __str__(self) -> str:
+        delay = "" if self.delay is None else f"({self.delay})"
+        epsilon = "" if self.epsilon == DEFAULTS["epsilon"] else f" ε={self.epsilon:g}"
+        return f"{self.method}{delay}{epsilon}{self.group}"
+
+    @property
+    def group(self) -> str:
+        """What an arm shares with those that it is compared to: scale and bonus."""
+        return (f" ×{self.scale:g}" if self.scale != 1.0 else "") + (" (RND)" if self.rnd else "")
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Sort key: without a bonus, then by bonus and falling scale, then by method."""
+        place = [*COLOURS, self.method].index(self.method)
+        settings = self.delay or 0, self.epsilon, self.method
+        return self.method != NO_BONUS, self.rnd, -self.scale, place, *settings
+
+    @property
+    def reference(self) -> str:
+        """The arm that an arm is tested against; empty for runs without a bonus."""
+        if self.method == NO_BONUS:
+            return ""
+        return NO_BONUS if self.method == "raw" else f"raw{self.group}"

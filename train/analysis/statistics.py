@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from analysis.compact import Compact, Row, mean_of
-from analysis.labels import parse_label, reference_of
+from analysis.labels import Label
 from analysis.text import shown
 
 MIN_RUNS = 4
@@ -262,7 +262,7 @@ def summarize(arms: Mapping[str, Arm], bootstrap: Bootstrap) -> list[Summary]:
     summaries = []
     for label, arm in arms.items():
         enough = arm.count >= MIN_RUNS
-        reference = reference_of(label)
+        reference = Label.parse(label).reference
         summaries.append(
             Summary(
                 arm,
@@ -283,7 +283,7 @@ def delay_arms(arms: Mapping[str, Arm]) -> dict[str, list[tuple[str, Arm]]]:
     """
     groups: dict[str, list[tuple[str, Arm]]] = defaultdict(list)
     for label, arm in arms.items():
-        parts = parse_label(label)
+        parts = Label.parse(label)
         if parts.method == "GRM-norm":
             groups[parts.group].append((str(parts.delay), arm))
     for group, own in groups.items():
@@ -292,5 +292,5 @@ def delay_arms(arms: Mapping[str, Arm]) -> dict[str, list[tuple[str, Arm]]]:
     return {
         group: own
         for group, own in groups.items()
-        if sum(parse_label(arm.label).method == "GRM-norm" for _, arm in own) > 1
+        if sum(Label.parse(arm.label).method == "GRM-norm" for _, arm in own) > 1
     }
