@@ -1,29 +1,106 @@
-"""Build hooks: formulas get real indices, links into the repository become names."""
+"""Build hooks: formulas become MathML, with a font of the site's own: no network is needed."""
 
 from __future__ import annotations
 
+import html
 import re
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-UNTOUCHED = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<[^>]+>)", re.DOTALL)
-FORMULA = re.compile(r'(<div class="formula">)(.*?)(</div>)', re.DOTALL)
-SYMBOL = re.compile(r"(?<![\w/])([A-ZWΩδγcfζ]′?)_([EIItn]|IE)(?!\w)")
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File
+
+FONT = "STIXTwoMath-Regular.ttf"
+FORMULA = re.compile(
+    r'<(span|div) class="arithmatex">\s*\\[(\[](.*?)\\[)\]]\s*</(?:span|div)>', re.DOTALL
+)
+# A minus after an operator is a sign, unless that operator closes a bracket.
+SIGN = re.compile(
+    r"(<mo[^>]*>(?!&#x00029;|&#x0007C;|\])[^<]*</mo>(?:<mspace[^>]*>)?)<mo>(?=&#x02212;)"
+)
+# A prime in a superscript would be set tiny: fonts draw it raised already.
+PRIMED = re.compile(
+    r"<msup>(<mi>\S</mi>)()<mi>&#x02032;</mi></msup>"
+    r"|<msubsup>(<mi>\S</mi>)(<m[in]>\S</m[in]>|<mrow>.*?</mrow>)<mi>&#x02032;</mi></msubsup>"
+)
+BARS = re.compile(r"<mo>&#x0007C;</mo>(.*?)<mo>&#x0007C;</mo>")
+UNTOUCHED = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<math.*?</math>|<[^>]+>)", re.DOTALL)
+# A line must not break between a formula and the comma after it, nor after an opening bracket.
+PUNCTUATED = re.compile(
+    r"(\(?<math(?:(?!</math>).)*</math>[.,;:)]+|\(<math(?:(?!</math>).)*</math>)"
+)
+SYMBOL = re.compile(r"(?<![\w/])(?:([A-ZΩδγcfζ])(′?)_([EItn]|IE)|([FQVWs])′|F₂)(?![\w′])")
+CITED = re.compile(r"\beq\. ([a-z0-9_]+)")
+NUMBERED = re.compile(r'^\| <a id="eq-(\d+)"></a>\d+ \| `(\w+)`', re.MULTILINE)
+ERRATA = Path(__file__).with_name("errata.md").read_text(encoding="utf-8")
+NUMBERS = {label: number for number, label in NUMBERED.findall(ERRATA)}
+
+
+def on_files(files: Any, config: Any, **_: Any) -> Any:
+    """Add the font of the formulas, which ziamath brings along, to the site."""
+    package = find_spec("ziamath")
+    assert package is not None, "make docs installs ziamath"
+    font = Path(str(package.origin)).parent / "fonts" / FONT
+    files.append(File.generated(config, f"assets/{FONT}", content=font.read_bytes()))
+    return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Name files of the repository that are no part of the site instead of linking to them."""
-    return re.sub(r"\[([^\]]+)\]\(\.\./(notebooks/[^)]+)\)", r"\1 (`\2`)", markdown)
+    """Name files of the repository that are not part of the site instead of linking to them."""
+    return re.sub(r"\[([^\]]+)\]\((?:\.\./)+(notebooks/[^)]+)\)", r"\1 (`\2`)", markdown)
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """Set V_E as V with an index, in running text and in formulas, but never in code."""
-    html = FORMULA.sub(lambda match: match[1] + _scripts(match[2]) + match[3], html)
-    parts = UNTOUCHED.split(html)
-    parts[::2] = [SYMBOL.sub(r"\1<sub>\2</sub>", text) for text in parts[::2]]
-    return "".join(parts)
+def on_page_content(content: str, page: Any, **_: Any) -> str:
+    """Typeset $…$, $$…$$ and, outside of code, the symbols and citations of docstrings."""
+    errata = "../" * page.url.count("/") + "errata.html"
+    parts = UNTOUCHED.split(FORMULA.sub(_typeset, content))
+    parts[::2] = [
+        CITED.sub(partial(_cite, errata), SYMBOL.sub(_symbol, text)) for text in parts[::2]
+    ]
+    return PUNCTUATED.sub(r'<span class="together">\1</span>', "".join(parts))
 
 
-def _scripts(formula: str) -> str:
-    for mark, tag in (("_", "sub"), (r"\^", "sup")):
-        formula = re.sub(mark + r"\{([^{}]*)\}", rf"<{tag}>\1</{tag}>", formula)
-    return re.sub(r"(?<=[\w′Σ])_([A-Za-z0-9]+)", r"<sub>\1</sub>", formula)
+def mathml(latex: str, display: str = "inline") -> str:
+    r"""Convert LaTeX to MathML.
+
+    Raises:
+        ValueError: If a command is left over: latex2mathml copies what it does not know.
+    """
+    result = convert(latex, display=display)
+    unknown = re.search(r"<m[a-z]+[^>]*>(\\[A-Za-z]+)", result)
+    if unknown:
+        raise ValueError(
+            f"latex2mathml does not know {unknown[1]} in {latex!r}: reword the formula"
+        )
+    result = SIGN.sub(r'\1<mo form="prefix">', PRIMED.sub(_primed, result))
+    bar = '<mo form="{}" stretchy="false">|</mo>'.format
+    return BARS.sub(rf"{bar('prefix')}\1{bar('postfix')}", result)
+
+
+def _typeset(match: re.Match[str]) -> str:
+    tag, latex = match[1], html.unescape(match[2]).strip()
+    if tag == "span":
+        return mathml(latex)
+    return f'<div class="formula">{mathml(latex, "block")}</div>'
+
+
+def _primed(match: re.Match[str]) -> str:
+    letter, index = match[1] or match[3], match[4]
+    primed = f'<mrow>{letter}<mo lspace="0" rspace="0">&#x02032;</mo></mrow>'
+    return f"<msub>{primed}{index}</msub>" if index else primed
+
+
+def _symbol(match: re.Match[str]) -> str:
+    letter, prime, index, primed = match.groups()
+    if letter is None:
+        return mathml(f"{primed}'" if primed else "F_2")
+    greek = {"Ω": r"\Omega", "δ": r"\delta", "γ": r"\gamma", "ζ": r"\zeta"}
+    return mathml(f"{greek.get(letter, letter)}{prime and chr(39)}_{{{index}}}")
+
+
+def _cite(errata: str, match: re.Match[str]) -> str:
+    """Docstrings cite equations by their label; readers of the site get the number in print."""
+    number = NUMBERS.get(match[1])
+    return match[0] if number is None else f'<a href="{errata}#eq-{number}">eq. {number}</a>'

@@ -1,10 +1,13 @@
-"""Draws the pictures of the concept and method pages: `python docs/make_method_figures.py`.
+"""Draws the pictures of the README and of the concept and method pages.
+
+    python figures/methods.py
 
 Every curve comes out of the package's own shapers and wrappers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from adops_wrappers.shaping import ADOPS, GRM, PBIM, PIES, Shaper
 from adops_wrappers.shaping.adops import ADOPES
 from adops_wrappers.tabular import ideal_critic
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 GRAY, BLUE, ORANGE, GREEN = "0.5", "#0072B2", "#D55E00", "#009E73"
 LEFT, RIGHT = 3, 1
 
@@ -71,7 +74,12 @@ def clamp() -> None:
     save(figure, "clamp")
 
 
-def adops() -> None:
+def corridor(plan: Sequence[int]) -> tuple[Any, Any]:
+    """F and F′ of ADOPS along one episode in the TV corridor.
+
+    The bonus pays 1 for every step on the TV and 0.1 for every step towards the goal. The critic
+    knows the exact values, so this is ADOPS as the theorem has it.
+    """
     env = gym.make("adops/TVCorridor-v0")
     base: Any = env.unwrapped
     bonus = base.tempting_bonus()
@@ -83,9 +91,37 @@ def adops() -> None:
 
     env = ADOPSWrapper(IntrinsicRewardWrapper(env, source), critic, **critic.settings)
     env.reset(seed=0)
-    infos = [env.step(action)[4] for action in [LEFT] * 8 + [RIGHT] * 12]
-    raw = [info["raw_intrinsic_reward"] for info in infos]
-    shaped = [info["intrinsic_reward"] for info in infos]
+    infos = [env.step(action)[4] for action in plan]
+    keys = ("raw_intrinsic_reward", "intrinsic_reward")
+    raw, shaped = (np.array([info[key] for info in infos]) for key in keys)
+    return raw, shaped
+
+
+def one_episode() -> None:
+    """The agent walks to the TV, watches, and then goes to the goal: the README's picture."""
+    raw, shaped = corridor([LEFT] * 10 + [RIGHT] * 17)
+    steps = np.arange(len(raw)) + 1
+    fig, ax = plt.subplots(figsize=(8, 3.1), layout="constrained")
+    ax.bar(steps, raw, width=0.8, color="white", edgecolor="0.45", lw=1.2, label="raw bonus F")
+    ax.bar(steps, shaped, width=0.8, color=BLUE, label="shaped bonus F′")
+    low, high = np.minimum(raw, shaped), np.maximum(raw, shaped)
+    cut = np.abs(raw - shaped) > 1e-3
+    ax.bar(
+        steps[cut], (high - low)[cut], bottom=low[cut], width=0.8, facecolor="none",
+        edgecolor=ORANGE, hatch="////", lw=0, label="correction F₂",
+    )  # fmt: skip
+    ax.axhline(0.0, color="0.2", lw=0.8)
+    for x, text in ((2.5, "walks to\nthe TV"), (7.5, "watches"), (18.5, "walks to the goal")):
+        ax.text(x, 1.13, text, ha="center", va="bottom", fontsize=9)
+    for x in (4.5, 10.5):
+        ax.axvline(x, color="0.7", lw=0.8, ls=":")
+    ax.set(xlabel="step", ylabel="intrinsic reward", ylim=(-0.12, 1.42), xlim=(0.3, 27.7))
+    ax.legend(loc="center right", frameon=False, fontsize=9)
+    save(fig, "one_episode")
+
+
+def adops() -> None:
+    raw, shaped = corridor([LEFT] * 8 + [RIGHT] * 12)
     figure, axis = plt.subplots(figsize=(8, 2.8), layout="constrained")
     bars(axis, raw, shaped)
     axis.text(2.5, 1.04, "to the TV", ha="center", fontsize=9)
@@ -180,5 +216,5 @@ def pbrs() -> None:
 if __name__ == "__main__":
     plt.switch_backend("Agg")
     plt.rcParams["font.family"] = "DejaVu Sans"
-    for draw in (clamp, adops, adopes, pies, pbim, grm, pbrs):
+    for draw in (one_episode, clamp, adops, adopes, pies, pbim, grm, pbrs):
         draw()

@@ -1,7 +1,7 @@
 """Draws the pictures of docs/inspection.md into docs/images/.
 
-    python docs/make_inspect_figures.py                  # all that need no trained agent
-    python docs/make_inspect_figures.py --run RUN_DIR    # and those of a run on Montezuma's Revenge
+    python figures/inspection.py                  # all that need no trained agent
+    python figures/inspection.py --run RUN_DIR    # and those of a run on Montezuma's Revenge
 
 RUN_DIR holds a recording: `python train/record.py RUN_DIR --steps 1000 --frame-size 105`.
 """
@@ -22,7 +22,7 @@ from adops_wrappers.inspect import Recording, ShapingRecorder, plots, reshape
 from adops_wrappers.inspect.runs import Run
 from adops_wrappers.tabular import audit, ideal_critic
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 GAMMA = 0.99
 
 
@@ -33,7 +33,7 @@ def save(figure: Any, name: str) -> None:
 
 
 def record_gallery(folder: Path) -> Recording:
-    """An agent that is half hacked and half random rings the bell beside the way to the goal."""
+    """An agent that is hacked half of the time rings the bell beside the way to the goal."""
     env = gym.make("adops/LoopFarm-v0", render_mode="rgb_array")
     mdp, bonus = env.unwrapped.to_mdp(GAMMA), env.unwrapped.tempting_bonus(0.3)
     state_of = env.unwrapped.state_of

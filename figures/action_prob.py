@@ -1,0 +1,89 @@
+"""Draws charts/action_prob_max of several runs, the paper's figure act_prob_plot.
+
+python figures/action_prob.py runs/none runs/adops runs/pbim --out x.png --csv x.csv
+python figures/action_prob.py x.csv --out x.png
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import tyro
+
+from adops_wrappers.training.log import read_metrics
+from adops_wrappers.training.rundir import read_config
+
+COLUMNS = (
+    *("charts/action_prob_max", "charts/action_prob", "charts/episodic_length"),
+    *("charts/episodes", "losses/entropy", "shaping/raw_mean", "shaping/shaped_min"),
+    *("shaping/conflict_rate", "shaping/intervention_rate"),
+)
+
+
+@dataclass
+class Settings:
+    """What to draw."""
+
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """run directories, or one CSV that this command has written before"""
+    out: str = "action_prob.png"
+    """the picture"""
+    csv: str = ""
+    """also write the drawn columns of all runs to this file"""
+
+
+def read_runs(paths: tuple[str, ...]) -> list[dict[str, str]]:
+    """Return the rows of all runs, each with its method."""
+    rows = []
+    for path in map(Path, paths):
+        if path.suffix == ".csv":
+            with path.open(newline="") as file:
+                rows += list(csv.DictReader(file))
+            continue
+        method = read_config(path)["args"].get("shaping", path.name)
+        metrics = read_metrics(path)
+        for place, iteration in enumerate(metrics["iteration"]):
+            cells = {name: metrics[name][place] for name in COLUMNS}
+            numbers = {name: f"{float(cell):.6g}" if cell else "" for name, cell in cells.items()}
+            rows.append({"method": method, "iteration": iteration, **numbers})
+    return rows
+
+
+def main(settings: Settings) -> None:
+    """Collect, write, draw."""
+    rows = read_runs(settings.runs)
+    if settings.csv:
+        Path(settings.csv).parent.mkdir(parents=True, exist_ok=True)
+        with Path(settings.csv).open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["method", "iteration", *COLUMNS], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for method in dict.fromkeys(row["method"] for row in rows):
+        own = [row for row in rows if row["method"] == method]
+        iterations = [int(row["iteration"]) for row in own]
+        left.plot(iterations, [float(row["charts/action_prob_max"]) for row in own], label=method)
+        lowest = [-float(row["shaping/shaped_min"]) for row in own]
+        right.plot(iterations, [max(value, 1e-4) for value in lowest], label=method)
+    left.set_ylabel("mean probability of the most probable action")
+    left.set_ylim(0.0, 1.0)
+    right.set_ylabel("largest punishment within the iteration, -min F'")
+    right.set_yscale("log")
+    for axis in (left, right):
+        axis.set_xlabel("iteration")
+        axis.spines[["top", "right"]].set_visible(False)
+    left.legend(frameon=False)
+    Path(settings.out).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(settings.out, dpi=120)
+    print(settings.out)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))
