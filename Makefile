@@ -5,8 +5,8 @@ VENV ?= .venv
 LOWEST ?= .venv-lowest
 BIN := $(VENV)/bin
 
-.PHONY: install test lint types test-newest test-lowest test-slurm train demo study benchmark figures \
-	notebooks docs test-package clean
+.PHONY: install test lint types test-newest test-lowest test-slurm test-faults train demo study benchmark figures \
+	notebooks docs docs-serve test-package clean
 
 install: $(VENV)/installed
 
@@ -38,11 +38,16 @@ $(LOWEST)/installed: pyproject.toml
 	$(LOWEST)/bin/pip install --quiet --editable .
 	touch $@
 
-# The sweep on a one-node SLURM made for it; needs root and Debian, and says so where they lack.
+# The sweep on a one-node SLURM made for it; needs root and Debian: skipped if either is missing.
 test-slurm: install
 	$(BIN)/pip install --quiet --editable '.[cluster]'
 	$(BIN)/python scripts/slurm_node.py --install -- $(BIN)/python -m pytest tests/train/test_slurm.py \
 		|| { code=$$?; test $$code -eq 77 && echo "Skipped: no SLURM here."; }
+
+# Kills, I/O errors and damaged files at random, for 20 minutes on all cores. The seed reproduces
+# them: ARGS="--seed 2 --first 17 --cases 1" repeats one.
+test-faults: install
+	$(BIN)/python -m tests.faults $(ARGS)
 
 # The main job: ADOPS on Montezuma's Revenge. ARGS passes flags on.
 train: install
@@ -52,7 +57,7 @@ train: install
 demo: install
 	$(BIN)/python train/demo.py $(ARGS)
 
-# About two hours on two cores: every method on the small envs, and the report. Interrupted? Again.
+# About two hours on two cores: every method on the small envs, and the report. Rerun to continue.
 study: install
 	$(BIN)/python train/study.py --tier laptop $(ARGS)
 
@@ -62,12 +67,20 @@ benchmark: install
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/tabular.py
 	$(BIN)/python benchmarks/td_critic_cost.py
 	$(BIN)/python benchmarks/train_speed.py --methods none adops
+	$(BIN)/python benchmarks/gpu_work.py -- --shaping adops
 	$(BIN)/python benchmarks/scaling.py
 
+# The pictures of README and docs, from committed data where they took training.
 figures: install
-	$(BIN)/python docs/make_figures.py
-	$(BIN)/python docs/make_method_figures.py
-	$(BIN)/python docs/make_inspect_figures.py $(ARGS)
+	$(BIN)/python docs/_start_page.py
+	$(BIN)/python figures/methods.py
+	$(BIN)/python figures/gallery.py
+	$(BIN)/python figures/inspection.py $(ARGS)
+	$(BIN)/python figures/sb3_curves.py --draw
+	$(BIN)/python figures/action_prob.py docs/data/montezuma_action_prob.csv \
+		--out docs/images/montezuma_action_prob.png
+	$(BIN)/python figures/montezuma_debt.py docs/data/montezuma_debt.csv \
+		--out docs/images/montezuma_debt.png
 
 # All notebooks in full, with a training run on Montezuma's Revenge: some ten minutes.
 notebooks: install
@@ -77,6 +90,11 @@ notebooks: install
 docs: install
 	$(BIN)/pip install --quiet --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The site at http://127.0.0.1:8000, rebuilt whenever a page is saved.
+docs-serve: install
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 # Wheel and sdist in clean environments: the core alone, and with each extra. Some minutes.
 test-package: install
