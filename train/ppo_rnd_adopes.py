@@ -1,13 +1,14 @@
 """PPO with random network distillation and a shaped intrinsic reward, in one file.
 
 The defaults are the paper's experiment on Montezuma's Revenge; `--env-id` takes any Gymnasium env
-with discrete actions. Scripts of this family differ in their wrapper stack alone. What is around
+with discrete actions. The scripts of this family differ only in their wrapper stack. What surrounds
 the algorithm (ranks, envs, run directory, checkpoints, log) is in `adops_wrappers.training`.
 
-A first run of some minutes on a laptop:
+A first run that takes a minute on a laptop:
     python SCRIPT --env-id MiniGrid-DoorKey-5x5-v0 --total-iterations 60 --learning-rate 1e-3
         --ent-coef 0.01 --obs-norm-init-iterations 2
-Its envs split among K processes or GPUs: torchrun --standalone --nproc-per-node K SCRIPT ...
+
+To split the envs among K processes or GPUs: torchrun --standalone --nproc-per-node K SCRIPT ...
 """
 
 from __future__ import annotations
@@ -54,48 +55,48 @@ Activation = Callable[[], nn.Module]
 
 @dataclass
 class Args(ScriptArgs):
-    """Settings of one run; those of its env and of its execution are inherited."""
+    """Settings of one run; those of the env and of its execution are inherited."""
 
     seed: int = 1
     """seed of networks, actions, minibatches and envs"""
 
     # --- wrapper stack: flags
     intrinsic_scale: float = 1.0
-    """F is multiplied by it before shaping; 0.5 is the paper's F/2 run"""
+    """factor on F before shaping; 0.5 is the paper's F/2 run"""
     epsilon: float = 1e-7
-    """margin by which a bad action's total advantage stays below zero"""
+    """margin by which the total advantage of a bad action stays below zero"""
     tie_tolerance: float = 0.0
-    """extrinsic advantages above minus this count as not negative"""
+    """extrinsic advantages above -tie_tolerance count as non-negative"""
     clamp_ext_coef: float = 1.0
-    """c_E inside the clamp; 1 is the paper's, ext_coef the learner's weight"""
+    """c_E in the clamp; the paper uses 1, the learner uses ext_coef"""
     clamp_int_coef: float = 1.0
-    """c_I inside the clamp; 1 is the paper's, int_coef the learner's weight"""
+    """c_I in the clamp; the paper uses 1, the learner uses int_coef"""
     allow_gamma_int_above_ext: bool = False
-    """accept gamma_int > gamma_ext, which loses the guarantee"""
+    """accept gamma_int > gamma_ext, which voids the guarantee"""
     schedule_iterations: int = 0
-    """iterations over which zeta moves; 0: half of total_iterations"""
+    """iterations over which zeta changes; 0 means half of total_iterations"""
     # --- end of wrapper stack: flags
 
     bonus: Literal["rnd", "count", "none"] = "rnd"
-    """source of F: random network distillation, 1/sqrt(visits), or no bonus at all"""
+    """source of F: random network distillation, 1/sqrt(visits), or none"""
     normalize_intrinsic: Literal["auto", "yes", "no"] = "auto"
-    """divide F by the running std of its discounted return; auto: for rnd alone"""
+    """divide F by the running std of its discounted return; auto means only with rnd"""
     int_bootstrap: Literal["reset", "final", "none"] = "reset"
-    """V_I at an episode end, for learner and shaping alike: of the next episode's first
-    observation (non-episodic, as in RND), of the final observation, or 0 where terminated"""
+    """V_I at an episode's end, for learner and shaping: that of the next episode's first
+    observation (non-episodic, as in RND), of the final observation, or 0 if terminated"""
 
     total_iterations: int = 30_000
-    """iterations of one rollout and one update"""
+    """number of iterations, each one rollout and one update"""
     num_envs: int = 32
-    """environments side by side, those of all ranks together"""
+    """number of environments, all ranks together"""
     num_steps: int = 128
-    """steps of each environment per rollout"""
+    """steps per environment and rollout"""
     update_epochs: int = 4
     """passes over each rollout"""
     num_minibatches: int = 4
     """minibatches per pass"""
     learning_rate: float = 1e-4
-    """Adam's step size, constant"""
+    """Adam's step size, kept constant"""
     adam_eps: float = 1e-8
     """Adam's epsilon"""
     gamma_ext: float = 0.999
@@ -103,7 +104,7 @@ class Args(ScriptArgs):
     gamma_int: float = 0.99
     """discount of the intrinsic stream"""
     gae_lambda: float = 0.95
-    """lambda of the advantage estimate, both streams"""
+    """lambda of the advantage estimates of both streams"""
     clip_coef: float = 0.1
     """PPO's clip range of the probability ratio"""
     ent_coef: float = 0.001
@@ -117,25 +118,25 @@ class Args(ScriptArgs):
     norm_adv: bool = False
     """standardise the combined advantage in each minibatch"""
     scale_adv: bool = False
-    """divide the combined advantage by its root mean square in each minibatch: signs stay"""
+    """divide the combined advantage by its root mean square in each minibatch; signs stay"""
     max_grad_norm: float = 0.5
-    """largest norm of the gradient; 0: no clipping"""
+    """largest gradient norm; 0 means no clipping"""
     update_proportion: float = 0.0
-    """share of rows that train the RND predictor; 0: min(1, 32/num_envs)"""
+    """share of rows that train the RND predictor; 0 means min(1, 32/num_envs)"""
     obs_norm_init_iterations: int = 50
-    """rollouts of random actions that start RND's whitening and the scale of F"""
+    """rollouts of random actions that initialise RND's whitening and the scale of F"""
     mlp_hidden: int = 64
-    """width of the hidden layers where observations are no images"""
+    """width of the hidden layers unless observations are images"""
     end_at_truncation: bool = False
-    """count a cut episode as ended, for learner and shaping alike (Burda et al.): V_E is 0 there"""
+    """treat truncation as termination, for learner and shaping: V_E is 0 there (Burda)"""
     minibatch_rows: Literal["shuffled", "whole-envs", "with-replacement"] = "shuffled"
     """rows of a minibatch: a random partition, whole envs (Burda), or drawn with replacement"""
     rnd_slope: float = 0.2
-    """slope of the leaky ReLUs of RND's networks below zero; PPO-RND has 0.01"""
+    """negative slope of the leaky ReLUs in RND's networks; PPO-RND uses 0.01"""
     restart_return_filter: bool = False
-    """start the filter of intrinsic returns, which scales F, at 0 in every rollout (PPO-RND)"""
+    """restart the intrinsic return that scales F at 0 in every rollout (PPO-RND)"""
     root_gains: bool = False
-    """start the agent's last layers with gains sqrt(0.1), sqrt(0.01) (PPO-RND), not 0.1, 0.01"""
+    """initialise the agent's last layers with gains sqrt(0.1), sqrt(0.01) (PPO-RND)"""
 
 
 # --- wrapper stack
@@ -149,7 +150,7 @@ def method_name(args: Args) -> str:
 
 
 def wrap_stack(args: Args, envs: VectorEnv, learner: Learner) -> Any:
-    """Put the source of F and the shaping method on top of the envs."""
+    """Wrap the envs with the source of F and the shaping method."""
     envs = IntrinsicRewardWrapper(envs, learner.source, normalizer=learner.normalizer)
     return ADOPESWrapper(
         envs,
@@ -173,12 +174,12 @@ def wrap_stack(args: Args, envs: VectorEnv, learner: Learner) -> Any:
 
 
 def parse_args(argv: list[str] | None = None) -> Args:
-    """Read the command line; with --resume the run's own settings are the defaults."""
+    """Read the command line; --resume takes the defaults from that run."""
     return read_command_line(Args, argv, __doc__, METHOD_FLAGS)
 
 
 def layer_init(layer: nn.Module, gain: float = 2**0.5) -> nn.Module:
-    """Initialise a layer as Burda et al. do: orthogonal weights, no bias."""
+    """Initialise a layer like Burda et al.: orthogonal weights, zero biases."""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
@@ -190,7 +191,7 @@ def linear(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Module:
 
 
 class ConvTrunk(nn.Module):
-    """Three convolutions, output flattened in memory order (channels last), without a copy."""
+    """Three convolutions; the output is flattened in memory order (channels last), not copied."""
 
     def __init__(self, channels: int, activation: Activation) -> None:
         super().__init__()
@@ -205,7 +206,7 @@ class ConvTrunk(nn.Module):
 
 
 def make_trunk(shape: Shape, hidden: int, activation: Activation) -> tuple[nn.Module, int]:
-    """Return the layers that turn one kind of observation into features, and their number."""
+    """Return the layers that turn observations into features, and the number of features."""
     if len(shape) == 3:
         trunk = ConvTrunk(shape[2], activation)
         return trunk, trunk(torch.zeros(1, *shape)).shape[1]
@@ -249,8 +250,8 @@ def make_rnd_networks(shape: Shape, hidden: int, slope: float = 0.2) -> list[nn.
 class RNDBonus:
     """F = mean squared error of the predictor on the true next observation.
 
-    What was scored is kept with the target's features: the predictor trains on the same inputs.
-    Frames stay bytes on a GPU, whose memory they would fill; a CPU keeps them whitened.
+    The predictor trains on the inputs that were scored, which are kept with the target's features:
+    as bytes on a GPU, to save memory, and whitened on a CPU.
     """
 
     def __init__(
@@ -272,7 +273,7 @@ class RNDBonus:
         return self.bring(next_obs, ended, *self.score(next_obs))
 
     def score(self, next_obs: Array) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the encoded observations and F, and keep what `loss` will need."""
+        """Return the encoded observations and F, and keep what `loss` needs."""
         stored = self.encoder.encode(next_obs)
         x = self.encoder.novelty(stored)
         white = self.whitening(x)
@@ -287,7 +288,7 @@ class RNDBonus:
         return (self.predictor(white) - target).float().square().mean(-1)
 
     def loss(self, rows: torch.Tensor, count: int) -> torch.Tensor:
-        """Return the loss on rows of the flattened rollout, their part of a mean over `count`."""
+        """Return the loss of these rows of the rollout: their share of a mean over `count` rows."""
         inputs = self.inputs.flatten(0, 1).index_select(0, rows)
         if not inputs.is_floating_point():
             inputs = self.whitening(inputs.float())
@@ -297,15 +298,15 @@ class RNDBonus:
 
 
 def warm_up(args: Args, envs: VectorEnv, learner: Learner, ranks: Ranks) -> None:
-    """Start RND's whitening with random actions, and F's scale with the last of their rollouts."""
-    # Below the source of F, so that counts, debts and schedules do not move
+    """Initialise RND's whitening by random actions, and the scale of F by their last rollout."""
+    # Below the source of F, so that counts, debts and schedules do not change
     bonus, normalizer = learner.source, learner.normalizer
     steps = args.obs_norm_init_iterations * args.num_steps
-    print(f"Starting RND's whitening with {steps * args.num_envs} random steps.", flush=True)
+    print(f"Initialising RND's whitening with {steps * args.num_envs} random steps.", flush=True)
     rng, last = np.random.default_rng(args.seed), []
     first, n = envs.single_action_space.start, envs.single_action_space.n
     envs.reset(seed=args.seed + ranks.first_env)
-    for step in tqdm(range(steps), "random steps that start RND's whitening", disable=ranks.mute):
+    for step in tqdm(range(steps), "random steps for RND's whitening", disable=ranks.mute):
         obs = envs.step(first + rng.integers(0, n, args.num_envs)[ranks.envs])[0]
         x = bonus.encoder.novelty(bonus.encoder.encode(obs))
         bonus.whitening.observe(x)
@@ -322,7 +323,7 @@ def warm_up(args: Args, envs: VectorEnv, learner: Learner, ranks: Ranks) -> None
 
 
 class Learner:
-    """The agent, the source of F and its scale, and the critic that agent and stack share."""
+    """The agent, the source of F and its scale, and the critic shared by agent and stack."""
 
     def __init__(self, args: Args, encoder: Encoder, actions: int, envs: int, clock: Clock) -> None:
         self.autocast = partial(torch.autocast, encoder.device.type, torch.bfloat16, args.amp)
@@ -354,8 +355,8 @@ def gae(
 ) -> Array:
     """Return the generalised advantages of both streams, shape (steps, 2, envs).
 
-    `rewards` are R and F', `next_values` what each stream bootstraps from, and `goes_on` is 0
-    where a trace stops. The two discounts have shape (2, 1).
+    `rewards` are R and F', `next_values` the values to bootstrap from, and `goes_on` is 0 where a
+    trace stops. The two discounts have shape (2, 1).
     """
     deltas = rewards + gamma * next_values - values
     decay = gamma * lam * goes_on
@@ -371,8 +372,8 @@ def bootstrap(
     """Return V(s') and the trace mask of both streams, shape (steps, 2, envs).
 
     The extrinsic stream ends with the episode: V = 0 where terminated, V of the `final`
-    observation where truncated. The intrinsic stream does as `mode` (--int-bootstrap) says, but
-    never bootstraps over an end at which the method settled its debt, which would count twice.
+    observation where truncated. The intrinsic stream follows `mode` (--int-bootstrap), but never
+    bootstraps past an end at which the method settled its debt: that would count twice.
     """
     ended = (terminated | truncated)[:, None]
     at_end = np.where(terminated[:, None], 0.0, final)
@@ -418,7 +419,7 @@ def learn(args: Args, run: Run) -> None:
         envs.reset(seed=args.seed + ranks.first_env)
     next_obs = statistics.last_obs
 
-    # Storage of this rank's envs; a batch is that of all ranks
+    # Storage for this rank's envs; `batch` counts the rows of all ranks
     steps, num_envs, batch = args.num_steps, ranks.num_envs, args.num_steps * args.num_envs
     stored = torch.zeros((steps, num_envs, *encoder.shape), dtype=encoder.dtype, device=device)
     logits = torch.zeros((steps, num_envs, num_actions), device=device)
@@ -451,14 +452,8 @@ def learn(args: Args, run: Run) -> None:
         clock.lap("rollout")
 
         # Returns
-        next_values, goes_on = bootstrap(
-            values,
-            final_values,
-            terminated,
-            truncated,
-            args.int_bootstrap,
-            envs.shaper.settles_debt,
-        )
+        rule = args.int_bootstrap, envs.shaper.settles_debt
+        next_values, goes_on = bootstrap(values, final_values, terminated, truncated, *rule)
         advantages = gae(rewards, values[:-1], next_values, goes_on, gamma, args.gae_lambda)
         returns = advantages + values[:-1]
         combined = args.ext_coef * advantages[:, 0] + args.int_coef * advantages[:, 1]
@@ -477,7 +472,7 @@ def learn(args: Args, run: Run) -> None:
             action_prob, action_prob_max = (ranks.sum(certainty) / ranks.world).tolist()
         minibatches, count = [], batch // args.num_minibatches
         for _ in range(args.update_epochs):
-            # All ranks draw the same order and masks, on the host
+            # On the host: all ranks draw the same order and masks
             shuffled = args.minibatch_rows == "shuffled"
             order = torch.randperm(batch) if shuffled else order_of_other_codes(args, batch)
             epoch = []
@@ -506,7 +501,7 @@ def learn(args: Args, run: Run) -> None:
                 loss.backward()
                 fwd_loss = loss.new_zeros(())
                 if rnd is not None and len(masked):
-                    # Rows that are masked out of the loss never enter the predictor.
+                    # Rows masked out of the loss never enter the predictor.
                     with learner.autocast():
                         fwd_loss = rnd.loss(trained, len(masked))
                     fwd_loss.backward()
@@ -542,7 +537,7 @@ def learn(args: Args, run: Run) -> None:
             rnd.whitening.update(ranks)
         clock.lap("update")
 
-        # Log, on the first rank for all
+        # Log, on the first rank for all of them
         finished = ranks.join_on_main(statistics.take_finished())
         history.add(finished)
         bonus = raw * envs.core.intrinsic_scale

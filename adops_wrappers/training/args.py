@@ -1,4 +1,4 @@
-"""The flags that every training script shares, and how a command line becomes settings."""
+"""The flags shared by the training scripts, and how a command line becomes settings."""
 
 from __future__ import annotations
 
@@ -26,73 +26,73 @@ class EnvArgs:
     env_id: str = "ALE/MontezumaRevenge-v5"
     """a Gymnasium id: an Atari game (ALE/...), a MiniGrid env, or any Box or Discrete env"""
     reward_scale: float = 0.0
-    """factor on the extrinsic reward, which is never clipped; 0: 0.001 on Atari, 1 elsewhere"""
+    """factor on the extrinsic reward, never clipped; 0 means 0.001 on Atari, 1 elsewhere"""
     env_kwargs: str = "{}"
-    """JSON of further arguments for the env, such as '{"horizon": 200}'"""
+    """further arguments for the env as JSON, such as '{"horizon": 200}'"""
     max_episode_steps: int = 0
-    """steps after which an episode is cut; 0: 4,500 on Atari, the env's own limit elsewhere"""
+    """steps before an episode is truncated; 0 means 4,500 on Atari, the env's limit elsewhere"""
     sticky_action_prob: float = 0.25
-    """Atari: probability per frame that the previous action is repeated"""
+    """Atari: probability, per frame, of repeating the previous action"""
     atari_backend: Literal["vector", "sync"] = "vector"
-    """Atari: vector is ale-py's own vector env; sync is slower and reads the rooms from RAM"""
+    """Atari: vector is ale-py's own vector env; sync is slower, but reads the room from RAM"""
     minigrid_obs: Literal["image", "flat"] = "image"
     """MiniGrid: the agent's 7x7 view, or the view with the mission text appended"""
 
 
 @dataclass
 class RunArgs:
-    """How a run is carried out. It does not change what is learned: a resume may change it."""
+    """How a run is carried out. This does not affect what is learned, so a resume may change it."""
 
     run_dir: str = ""
-    """directory of this run; empty: runs/{env}__{exp}__{seed}__{time}"""
+    """directory of this run; empty means runs/{env}__{exp}__{seed}__{time}"""
     exp_name: str = ""
-    """name of the experiment in run_dir; empty: this script's name and method"""
+    """{exp} in the default run_dir; empty means the names of the script and the method"""
     resume: str = ""
-    """run directory to continue from its last checkpoint; settings are read from there"""
+    """run directory to continue from its last checkpoint, with its settings"""
     checkpoint_every: int = 100
-    """iterations between checkpoints; 0: only at the end and on SIGINT or SIGTERM"""
+    """iterations between checkpoints; 0 means only at the end and on SIGINT or SIGTERM"""
     save_model: bool = False
     """write the policy to model.pt at the end"""
     capture_video: bool = False
-    """play and record an episode every video_every iterations (needs moviepy)"""
+    """record an episode every video_every iterations (needs moviepy)"""
     video_every: int = 500
     """iterations between recorded episodes"""
     track: bool = False
-    """log to Weights & Biases as well (needs wandb)"""
+    """also log to Weights & Biases (needs wandb)"""
     wandb_project: str = "adops-wrappers"
-    """project of --track"""
+    """Weights & Biases project of --track"""
     tensorboard: bool = True
     """write TensorBoard events"""
     cuda: bool = True
-    """use a GPU where there is one"""
+    """use a GPU if there is one"""
     torch_threads: int = 0
-    """CPU threads of torch; 0: torch's own choice for images, 1 elsewhere"""
+    """CPU threads of torch; 0 means torch's default for images, 1 otherwise"""
     compile: bool = False
-    """torch.compile the networks; pays off on GPUs in long runs"""
+    """compile the networks with torch.compile; pays off in long runs on a GPU"""
     pin_memory: bool = False
     """copy observations to the GPU through pinned memory"""
     rank_timeout: float = 600.0
-    """torchrun: seconds after which a rank that does not answer ends the run with an error"""
+    """torchrun: seconds to wait for a rank that does not answer before the run fails"""
 
 
 @dataclass
 class PrecisionArgs:
-    """How exactly the update computes. Acting, values and bonus are float32 whatever it does."""
+    """Precision of the update. Acting, values and bonus are always computed in float32."""
 
     amp: bool = False
-    """bfloat16 autocast in the update; for GPUs, many times slower on most CPUs"""
+    """bfloat16 autocast in the update, for GPUs; many times slower on most CPUs"""
     tf32: bool = False
-    """TensorFloat-32 in the update; for GPUs"""
+    """allow TensorFloat-32 in the update, for GPUs"""
 
 
 @dataclass
 class PresetArgs:
-    """Whose settings the hyperparameters start from."""
+    """Whose code the hyperparameters follow where codes differ."""
 
     preset: Literal["default", "burda", "paper"] = "default"
-    """defaults of the settings that Burda's code and the paper's (PPO-RND) have in another way:
-    end_at_truncation, max_grad_norm, minibatch_rows, rnd_slope, restart_return_filter and
-    root_gains; a flag overrides it"""
+    """follow Burda's code or the paper's (PPO-RND) where ours differs; this sets
+    end_at_truncation, max_grad_norm and minibatch_rows, with paper also rnd_slope,
+    restart_return_filter and root_gains; a flag overrides it"""
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -115,7 +115,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class ScriptArgs(RunArgs, PrecisionArgs, PresetArgs, EnvArgs):
-    """Base of a script's `Args`, which adds the hyperparameters; this package reads these."""
+    """Base of a script's `Args`, which adds hyperparameters; this package reads those below."""
 
     seed: int
     bonus: str
@@ -132,7 +132,7 @@ class ScriptArgs(RunArgs, PrecisionArgs, PresetArgs, EnvArgs):
 Args = TypeVar("Args", bound=ScriptArgs)
 
 FREE_ON_RESUME = frozenset(f.name for f in dataclasses.fields(RunArgs))
-"""Settings that do not change what is learned."""
+"""Settings that do not affect what is learned."""
 LARGEST_SEED = 2**31 - 1
 """Emulators take seeds of 31 bits."""
 
@@ -143,20 +143,20 @@ def read_command_line(
     about: str | None = None,
     readers: Mapping[str, Sequence[str]] | None = None,
 ) -> Args:
-    """Return the settings; with --resume the run's own are the defaults.
+    """Return the settings; --resume takes the defaults from that run.
 
     Args:
         kind: The script's `Args`.
-        argv: The flags; None takes those of this process.
-        about: What --help says before the flags.
-        readers: Of a script with --shaping: the methods that read each flag of a method.
+        argv: The flags; None means those of this process.
+        about: The text above the flags in --help.
+        readers: For a script with --shaping: the methods that read each of their flags.
     """
     silence_other_ranks()
     args = tyro.cli(kind, args=argv, description=about)
     if args.resume:
         args = _resumed(kind, args.resume, argv, about)
     else:
-        # Parsed again on top of the preset, so that a flag counts more.
+        # Parsed again on top of the preset, so that flags override it.
         args = tyro.cli(kind, args=argv, default=kind(**PRESETS[args.preset]), description=about)
         args.env_id = current_id(args.env_id)
     check_args(args)
@@ -168,13 +168,15 @@ def _resumed(kind: type[Args], run_dir: str, argv: Sequence[str] | None, about: 
     if not is_run(Path(run_dir)):
         config = Path(run_dir) / "config.json"
         fail(f"--resume {run_dir}: there is no {config}, so this is not a run directory.")
-    with contextlib.redirect_stdout(None):  # the run says what it passes over, holding its lock
+    with contextlib.redirect_stdout(
+        None
+    ):  # the run itself reports skipped checkpoints, once it holds the lock
         found = load(Path(run_dir))
     saved = read_settings(Path(run_dir), found, FREE_ON_RESUME)
     known = {f.name for f in dataclasses.fields(kind)}
     if saved.keys() - {"resume"} != known - {"resume"}:
         odd = sorted(saved.keys() ^ known)
-        fail(f"--resume {run_dir} was written by another script or version: {odd} differ.")
+        fail(f"--resume {run_dir}: another script or version wrote this run; {odd} differ.")
     # Parsed again on top of the run's settings: what differs now was typed by the user.
     args = tyro.cli(kind, args=argv, default=kind(**saved), description=about)
     args.env_id = current_id(args.env_id)
@@ -185,7 +187,7 @@ def _resumed(kind: type[Args], run_dir: str, argv: Sequence[str] | None, about: 
     ]
     if different:
         fail(
-            f"--resume {run_dir}: the checkpoint has other settings: {'; '.join(different)}. "
+            f"--resume {run_dir}: the run has other settings: {'; '.join(different)}. "
             "Drop these flags, or start a new run."
         )
     args.run_dir = run_dir
@@ -221,7 +223,7 @@ def check_args(args: ScriptArgs) -> None:
         for name in names:
             if not is_allowed(getattr(args, name)):
                 fail(f"--{dashed(name)} must {rule}, got {getattr(args, name)}.")
-    # Each env has a seed of its own, counted up from the run's.
+    # Env i is seeded with seed + i.
     last = LARGEST_SEED - args.num_envs + 1
     if not 0 <= args.seed <= last:
         fail(f"--seed must lie in [0, {last}] with {args.num_envs} envs, got {args.seed}.")
@@ -234,7 +236,7 @@ def check_args(args: ScriptArgs) -> None:
         )
     if args.minibatch_rows == "whole-envs" and args.num_envs % args.num_minibatches:
         fail(
-            f"--minibatch-rows whole-envs cannot deal --num-envs {args.num_envs} out to "
+            f"--minibatch-rows whole-envs cannot divide --num-envs {args.num_envs} among "
             f"--num-minibatches {args.num_minibatches}. Choose a divisor."
         )
     if args.norm_adv and batch == args.num_minibatches:
@@ -267,5 +269,5 @@ def refuse_unread_flags(args: ScriptArgs, readers: Mapping[str, Sequence[str]]) 
 
 
 def dashed(name: str) -> str:
-    """Return a setting's name as it stands on the command line."""
+    """Return a setting's name as typed on the command line."""
     return name.replace("_", "-")

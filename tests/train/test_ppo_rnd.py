@@ -323,7 +323,7 @@ def test_slope_and_gains_reach_the_networks(ppo_rnd):
 
 
 def test_envs_that_cannot_be_dealt_out_are_refused(ppo_rnd):
-    with pytest.raises(SystemExit, match="whole-envs cannot deal --num-envs 6 out"):
+    with pytest.raises(SystemExit, match="whole-envs cannot divide --num-envs 6 among"):
         ppo_rnd.parse_args(["--preset", "burda", "--num-envs", "6"])
 
 
@@ -495,7 +495,7 @@ def test_videos_do_not_disturb_training(ppo_rnd, tmp_path, runs):
 
 def test_command_line(tmp_path):
     text = run_script("ppo_rnd.py", "--help")
-    for wanted in ("--shaping", "--resume", "--bonus", "settings are read from there"):
+    for wanted in ("--shaping", "--resume", "--bonus", "from its last checkpoint"):
         assert wanted in text
     text = run_script("ppo_rnd.py", "--shaping", "nonsense", code=2)
     assert "adopes-half" in text
