@@ -6,7 +6,6 @@ python figures/action_prob.py x.csv --out x.png
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,9 +15,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import tyro
-
-from adops_wrappers.training.log import read_metrics
-from adops_wrappers.training.rundir import read_config
+from run_tables import read_rows, rows_by_method, write_rows
 
 COLUMNS = (
     *("charts/action_prob_max", "charts/action_prob", "charts/episodic_length"),
@@ -39,35 +36,13 @@ class Settings:
     """also write the drawn columns of all runs to this file"""
 
 
-def read_runs(paths: tuple[str, ...]) -> list[dict[str, str]]:
-    """Return the rows of all runs, each with its method."""
-    rows = []
-    for path in map(Path, paths):
-        if path.suffix == ".csv":
-            with path.open(newline="") as file:
-                rows += list(csv.DictReader(file))
-            continue
-        method = read_config(path)["args"].get("shaping", path.name)
-        metrics = read_metrics(path)
-        for place, iteration in enumerate(metrics["iteration"]):
-            cells = {name: metrics[name][place] for name in COLUMNS}
-            numbers = {name: f"{float(cell):.6g}" if cell else "" for name, cell in cells.items()}
-            rows.append({"method": method, "iteration": iteration, **numbers})
-    return rows
-
-
 def main(settings: Settings) -> None:
     """Collect, write, draw."""
-    rows = read_runs(settings.runs)
+    rows = read_rows(settings.runs, COLUMNS)
     if settings.csv:
-        Path(settings.csv).parent.mkdir(parents=True, exist_ok=True)
-        with Path(settings.csv).open("w", newline="") as file:
-            writer = csv.DictWriter(file, ["method", "iteration", *COLUMNS], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_rows(settings.csv, rows)
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    for method in dict.fromkeys(row["method"] for row in rows):
-        own = [row for row in rows if row["method"] == method]
+    for method, own in rows_by_method(rows).items():
         iterations = [int(row["iteration"]) for row in own]
         left.plot(iterations, [float(row["charts/action_prob_max"]) for row in own], label=method)
         lowest = [-float(row["shaping/shaped_min"]) for row in own]

@@ -1,0 +1,49 @@
+"""Chosen columns of several runs as one small table, which is committed beside its picture."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from adops_wrappers.training.log import read_metrics
+from adops_wrappers.training.rundir import read_config
+
+Row = dict[str, str]
+
+
+def read_rows(paths: Iterable[str], columns: Sequence[str]) -> list[Row]:
+    """Return the rows of run directories, each with its method, or those of written tables."""
+    rows: list[Row] = []
+    for path in map(Path, paths):
+        if path.suffix == ".csv":
+            with path.open(newline="") as file:
+                rows += csv.DictReader(file)
+            continue
+        method = read_config(path)["args"].get("shaping", path.name)
+        metrics = read_metrics(path)
+        for place, iteration in enumerate(metrics["iteration"]):
+            cells = {name: _shorten(metrics[name][place]) for name in columns}
+            rows.append({"method": method, "iteration": iteration, **cells})
+    return rows
+
+
+def _shorten(cell: str) -> str:
+    return cell if not cell or cell.isdigit() else f"{float(cell):.6g}"
+
+
+def write_rows(path: str, rows: list[Row]) -> None:
+    """Write rows as a table that `read_rows` reads."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with Path(path).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def rows_by_method(rows: list[Row]) -> dict[str, list[Row]]:
+    """Return the rows of each method, in the order of the table."""
+    grouped: dict[str, list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(row["method"], []).append(row)
+    return grouped

@@ -1,0 +1,49 @@
+"""Tables of several runs: what they take from a run directory, and what they write."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("tyro")
+
+DATA = Path(__file__).parents[2] / "docs" / "data"
+
+
+def write_run(folder: Path, method: str, rows: list[str]) -> str:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"args": {"shaping": method}}))
+    lines = ["iteration,global_step,charts/episodes,charts/return,losses/entropy", *rows]
+    (folder / "metrics.csv").write_bytes("".join(f"{line}\r\n" for line in lines).encode())
+    return str(folder)
+
+
+def test_chosen_columns_of_runs_with_their_method(tmp_path: Path) -> None:
+    tables = importlib.import_module("run_tables")
+    runs = [
+        write_run(tmp_path / "a", "none", ["1,10240000,0,,2.5", "2,20480000,3,-1.23456789,2.4"]),
+        write_run(tmp_path / "b", "adops", ["1,10240000,1,7.0,2.5"]),
+    ]
+    columns = ("global_step", "charts/episodes", "charts/return")
+    rows = tables.read_rows(runs, columns)
+    names = ("method", "iteration", *columns)
+    expected = [
+        ("none", "1", "10240000", "0", ""),
+        ("none", "2", "20480000", "3", "-1.23457"),
+        ("adops", "1", "10240000", "1", "7"),
+    ]
+    assert rows == [dict(zip(names, row, strict=True)) for row in expected]
+    assert tables.rows_by_method(rows) == {"none": rows[:2], "adops": rows[2:]}
+    tables.write_rows(str(tmp_path / "new" / "table.csv"), rows)
+    assert tables.read_rows([str(tmp_path / "new" / "table.csv")], columns) == rows
+
+
+def test_a_table_is_written_as_it_was_read(tmp_path: Path) -> None:
+    tables = importlib.import_module("run_tables")
+    committed, again = DATA / "montezuma_action_prob.csv", tmp_path / "again.csv"
+    tables.write_rows(str(again), tables.read_rows([str(committed)], ()))
+    assert again.read_bytes() == committed.read_bytes()
