@@ -31,7 +31,20 @@ UNTOUCHED = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<math.*?</math>|<[^>]+>)
 PUNCTUATED = re.compile(
     r"(\(?<math(?:(?!</math>).)*</math>[.,;:)]+|\(<math(?:(?!</math>).)*</math>)"
 )
-SYMBOL = re.compile(r"(?<![\w/])(?:([A-ZΩδγcfζ])(′?)_([EItn]|IE)|([FQVWs])′|F₂)(?![\w′])")
+GREEK = {
+    "α": r"\alpha",
+    "β": r"\beta",
+    "γ": r"\gamma",
+    "δ": r"\delta",
+    "ε": r"\varepsilon",
+    "ζ": r"\zeta",
+    "λ": r"\lambda",
+    "Φ": r"\Phi",
+    "Ω": r"\Omega",
+}
+SYMBOL = re.compile(
+    rf"(?<![\w/])(?:([A-ZΩδγcfζ])(′?)_([EItn]|IE)|([FQVWs])′|F₂|([{''.join(GREEK)}]))(?![\w′])"
+)
 CITED = re.compile(r"\beq\. ([a-z0-9_]+)")
 NUMBERED = re.compile(r'^\| <a id="eq-(\d+)"></a>\d+ \| `(\w+)`', re.MULTILINE)
 ERRATA = Path(__file__).with_name("errata.md").read_text(encoding="utf-8")
@@ -93,11 +106,10 @@ def _primed(match: re.Match[str]) -> str:
 
 
 def _symbol(match: re.Match[str]) -> str:
-    letter, prime, index, primed = match.groups()
+    letter, prime, index, primed, alone = match.groups()
     if letter is None:
-        return mathml(f"{primed}'" if primed else "F_2")
-    greek = {"Ω": r"\Omega", "δ": r"\delta", "γ": r"\gamma", "ζ": r"\zeta"}
-    return mathml(f"{greek.get(letter, letter)}{prime and chr(39)}_{{{index}}}")
+        return mathml(GREEK[alone] if alone else f"{primed}'" if primed else "F_2")
+    return mathml(f"{GREEK.get(letter, letter)}{prime and chr(39)}_{{{index}}}")
 
 
 def _cite(errata: str, match: re.Match[str]) -> str:

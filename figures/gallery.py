@@ -19,20 +19,21 @@ GAMMA = 0.99
 SMALL_SCALE = 0.001
 _HEAD = """# The gallery
 
-Small grid worlds in which a persistent bonus leads away from the goal. They are registered when
-`adops_wrappers` is imported: `gymnasium.make("adops/KeyDoor-v0")` gives one env,
-`gymnasium.make_vec("adops/KeyDoor-v0", num_envs=64)` an exact vector env stepped by table
-lookups. Both take `horizon=`, the vector env `autoreset_mode=` too.
+Small worlds in which a persistent bonus leads away from the goal. They are registered when you
+import `adops_wrappers`: `gymnasium.make("adops/KeyDoor-v0")` creates one env, and
+`gymnasium.make_vec("adops/KeyDoor-v0", num_envs=64)` an exact vector env that steps by table
+lookup. Both take `horizon=`; the vector env also takes `autoreset_mode=`.
 
-- **Actions**: up, right, down, left; `use` takes the key underfoot, or opens a door beside the
-  agent once the key is held. Walls and the closed door stop a move.
-- **Reward**: 1 − 0.9·t/H for reaching the goal after t steps, which ends the episode; 0.1 for the
-  coin, once; else 0. After H steps the episode is truncated, not terminated.
-- **Observation** (float32): the one-hot cell, key held, door open, in the coin world coin taken,
-  and 16 image bits: 0, but random ±1 at every step on the TV and on the dance floor.
-- **Audit**: `env.unwrapped.to_mdp(gamma)` exports the MDP with the goal worth 1 at any time and
-  without the time limit, `env.unwrapped.tempting_bonus()` the bonus of the table below, and
-  `env.unwrapped.state_of(obs)` turns observations into its states, for oracle critics.
+- **Actions**: up, right, down, left. `use` picks up the key in the agent's cell, or opens a door
+  next to the agent if it holds the key. Walls and the closed door block moves.
+- **Reward**: $1 - 0.9\\,t/H$ for reaching the goal after $t$ steps, which ends the episode; 0.1
+  for the coin, once; otherwise 0. After $H$ steps the episode is truncated, not terminated.
+- **Observation** (float32): the cell as one-hot, key held, door open, coin taken (in the coin
+  world), and 16 image bits. These are 0, except on the TV and on the dance floor, where they are
+  random ±1 at every step.
+- **Audit**: `env.unwrapped.to_mdp(gamma)` exports the MDP, with the goal worth 1 at any time and
+  no time limit; `env.unwrapped.tempting_bonus()` returns the bonus of the table below; and
+  `env.unwrapped.state_of(obs)` maps observations to states of the MDP, for oracle critics.
 
 Symbols: `S` start, `G` goal, `K` key, `D` door, `T` noisy TV, `C` coin, `B` bell, `~` dance
 floor, `X` skull, `#` wall.
@@ -45,15 +46,16 @@ Continuous actions, for SAC and TD3.
 _MINIZUMA = """
 ## adops/MiniZuma-v0
 
-Montezuma's Revenge in miniature. The grid worlds above need exploration once; this one needs it
-to the end. `gymnasium.make("adops/MiniZuma-v0")` gives one env,
+Montezuma's Revenge in miniature. The worlds above need exploration once; this one needs it to the
+end. `gymnasium.make("adops/MiniZuma-v0")` creates one env, and
 `gymnasium.make_vec("adops/MiniZuma-v0", num_envs=128)` the vector env. Both take `horizon=` and
-`lives=`, the vector env `autoreset_mode=` too.
+`lives=`; the vector env also takes `autoreset_mode=`.
 
 ![The temple at the start; rooms that the agent has not visited are darker](images/minizuma.png)
 
-Random actions open the first door in fewer than one episode of a thousand. A player who knows the
-map takes everything in about 190 steps without losing a life. Tests verify both. To train on it:
+Random actions open the first door in fewer than one episode in a thousand. A player who knows the
+map collects everything in about 190 steps without losing a life. Tests verify both. To train on
+it:
 
 ```bash
 python train/ppo_rnd.py --env-id adops/MiniZuma-v0 --reward-scale 0.001 --num-envs 128 \\
@@ -75,24 +77,22 @@ def _section(name: str, world: World) -> str:
     actions = ", ".join(ACTIONS[: world.num_actions])
     return (
         f"## adops/{name}-v0\n\n{world.layout.story}\n\n```\n{plan}\n```\n\n"
-        f"{world.num_states} states; H = {world.layout.horizon}; actions: {actions}; "
+        f"{world.num_states} states; $H = {world.layout.horizon}$; actions: {actions}; "
         f"{world.observation_size} entries in an observation.\n"
     )
 
 
 def _fountain() -> str:
     story = (getdoc(FountainEnv) or "").split("\n\nArgs:")[0]
-    return (
-        f"{_FOUNTAIN}{story}\n\nThe audit takes the lattice of full strides: {_lattice_rules()}\n"
-    )
+    return f"{_FOUNTAIN}{story}\n\nThe audit uses the lattice of full strides: {_lattice_rules()}\n"
 
 
 def _lattice_rules() -> str:
     lattice = FountainEnv().to_mdp(GAMMA)
     return (
-        f"{lattice.num_states} points and nine actions, the corners and edges of the Box and "
-        "standing still. They lead from point to point, so that this is the env itself with nine "
-        "of its actions."
+        f"{lattice.num_states} points and nine actions, which are the corners and edge centres of "
+        "the Box, and standing still. They lead from point to point, so this is the env itself, "
+        "restricted to nine of its actions."
     )
 
 
@@ -108,12 +108,12 @@ def _table(worlds: dict[str, World | FountainEnv]) -> Iterator[str]:
         }
     yield "## The audit's verdict\n"
     yield (
-        "The bonus pays 1 for every arrival in a tempting cell, forever (γ = 0.99). *kept*: the "
-        "shaped task has the same optimal actions in every state that can be reached. *changed "
-        "(n; r)*: n states have others, and the worst policy that is now optimal has an "
+        r"The bonus pays 1 for every arrival in a tempting cell, forever ($\gamma = 0.99$). "
+        "*kept*: the shaped task has the same optimal actions in every reachable state. *changed "
+        "(n; r)*: n states have different ones, and the worst policy that is now optimal has an "
         "extrinsic return from the start that is r below the best. PBIM is audited on a short "
-        "horizon, because its debts are too many to list on a long one. ADOPS and ADOPES are the "
-        "ideal forms, with exact critics.\n"
+        "horizon, because on a long one it has too many different debts to list. ADOPS and ADOPES "
+        "are the ideal forms, with exact critics.\n"
     )
     yield "| method | " + " | ".join(columns) + " |"
     yield "| --- |" + " --- |" * len(columns)

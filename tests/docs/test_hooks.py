@@ -52,7 +52,9 @@ def test_a_sign_is_told_from_a_difference(hooks: Any, latex: str, signs: int) ->
 
 def test_plain_text_is_typeset_but_not_code(hooks: Any) -> None:
     page = SimpleNamespace(url="api/wrappers.html")
-    shown = hooks.on_page_content("<p>V_E, F′ of <code>V_E</code> (eq. f_2_weak)</p>", page=page)
+    text = "<p>V_E, F′ of <code>V_E</code>, ε = 0.1, kept (eq. f_2_weak)</p>"
+    shown = hooks.on_page_content(text, page=page)
     assert "<code>V_E</code>" in shown
-    assert shown.count("<math") == 2
+    assert shown.count("<math") == 3
+    assert hooks.mathml(r"\varepsilon") in shown
     assert '<a href="../errata.html#eq-16">eq. 16</a>' in shown
