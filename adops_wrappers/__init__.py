@@ -1,4 +1,4 @@
-"""Intrinsic rewards that cannot make an agent forget its task, as Gymnasium wrappers."""
+"""Exploration bonuses that preserve the optimal policies of a task, as Gymnasium wrappers."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from adops_wrappers.tabular import AuditReport, FiniteMDP, audit
     from adops_wrappers.td_critic import TDCritic as TDCritic
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "SHAPINGS",

@@ -64,3 +64,5 @@ def test_every_output_is_what_the_block_before_it_prints(
             compared += 1
     assert compared >= 8
     assert (tmp_path / "cliff_streams.png").stat().st_size > 0
+    [said] = re.findall(r"fights the task at (\d+ %)", PAGE.read_text(encoding="utf-8"))
+    assert said in (tmp_path / "report.html").read_text(encoding="utf-8")
