@@ -81,6 +81,9 @@ figures: install
 		--out docs/images/montezuma_action_prob.png
 	$(BIN)/python figures/montezuma_debt.py docs/data/montezuma_debt.csv \
 		--out docs/images/montezuma_debt.png
+	$(BIN)/python figures/pixels.py docs/data/pixels_kung_fu_master.csv \
+		--title "Kung-Fu Master from pixels, RND bonus, one run each" \
+		--out docs/images/pixels_kung_fu_master.png
 
 # All notebooks in full, with a training run on Montezuma's Revenge: some ten minutes.
 notebooks: install

@@ -1,4 +1,4 @@
-"""Draws return against env steps of runs on an Atari game, beside the level of random actions.
+"""Draws return against env steps of runs on an Atari game, and the level of random actions.
 
 python figures/pixels.py runs/none runs/adops --out x.png --csv x.csv
 python figures/pixels.py x.csv --out x.png
@@ -31,7 +31,7 @@ COLUMNS = (
     *("charts/SPS", "shaping/raw_mean", "shaping/conflict_rate", "shaping/intervention_rate"),
 )
 COLOURS = {"none": "tab:red", "adops": "tab:blue"}
-LABELS = {"none": "raw RND bonus (none)", "adops": "ADOPS (adops)"}
+LABELS = {"none": "raw bonus", "adops": "ADOPS"}
 RECENT = 20
 """Episodes over which the curves average."""
 
@@ -80,9 +80,9 @@ def random_rows(run: str, episodes: int) -> list[Row]:
 
 
 def curve(rows: list[Row]) -> tuple[np.ndarray, np.ndarray]:
-    """Return, at each iteration in which episodes ended, the step and the mean return of the last.
+    """Return steps at which episodes had ended, and the mean return of the last `RECENT` there.
 
-    The mean is that of the last `RECENT` episodes; those of one iteration count by their mean.
+    Of the episodes that ended in one iteration only the mean is known; each counts with it.
     """
     total = np.array([int(row["charts/episodes"]) for row in rows])
     ended = np.diff(total, prepend=0)
@@ -95,27 +95,30 @@ def curve(rows: list[Row]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(rows: list[Row], title: str = "") -> Figure:
-    """Draw a dot per iteration, a curve per run, and the random policy's mean."""
-    figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for method, own in rows_by_method(rows).items():
-        if method == "random":
-            level = np.mean([float(row["charts/episodic_return"]) for row in own])
-            label = f"random policy, {len(own)} episodes"
-            axis.axhline(level, color="0.4", linestyle="--", label=label)
-            continue
+    """Draw the returns of all runs beside the random policy's mean, and their conflict rates."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    grouped = rows_by_method(rows)
+    random = [float(row["charts/episodic_return"]) for row in grouped.pop("random", [])]
+    for method, own in grouped.items():
         colour, label = COLOURS.get(method), LABELS.get(method, method)
-        ended = [row for row in own if row["charts/episodic_return"]]
-        steps = [int(row["global_step"]) / 1e3 for row in ended]
-        scores = [float(row["charts/episodic_return"]) for row in ended]
-        axis.scatter(steps, scores, s=9, color=colour, alpha=0.3, linewidths=0)
-        steps, scores = curve(own)
-        axis.plot(steps / 1e3, scores, color=colour, label=label)
-    axis.set_xlabel("env steps (thousands)")
-    axis.set_ylabel(f"extrinsic return (last {RECENT} episodes)")
-    axis.set_ylim(bottom=0.0)
-    axis.set_title(title)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, loc="upper left")
+        thousands = np.array([int(row["global_step"]) for row in own]) / 1e3
+        scores = [float(row["charts/episodic_return"] or "nan") for row in own]
+        left.scatter(thousands, scores, s=10, color=colour, alpha=0.4, linewidths=0)
+        steps, means = curve(own)
+        left.plot(steps / 1e3, means, color=colour, label=label)
+        rates = [float(row["shaping/conflict_rate"]) for row in own]
+        right.plot(thousands, rates, color=colour, label=label)
+    if random:
+        label = f"random policy ({len(random)} episodes)"
+        left.axhline(np.mean(random), color="0.4", linestyle="--", label=label)
+    left.set_ylabel(f"extrinsic return (last {RECENT} episodes)")
+    right.set_ylabel("share of steps where raw F\ncontradicts the critic")
+    for axis in (left, right):
+        axis.set_xlabel("env steps (thousands)")
+        axis.set_xlim(left=0.0)
+        axis.spines[["top", "right"]].set_visible(False)
+    left.legend(frameon=False, loc="upper left")
+    figure.suptitle(title)
     return figure
 
 
@@ -123,7 +126,8 @@ def main(settings: Settings) -> None:
     """Collect, write, draw."""
     rows = read_rows(settings.runs, COLUMNS)
     if settings.csv:
-        rows += random_rows(settings.runs[0], settings.random_episodes)
+        if "random" not in rows_by_method(rows):
+            rows += random_rows(settings.runs[0], settings.random_episodes)
         write_rows(settings.csv, rows)
     Path(settings.out).parent.mkdir(parents=True, exist_ok=True)
     draw(rows, settings.title).savefig(settings.out, dpi=120)

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from adops_wrappers.training.exit import fail
 from adops_wrappers.training.log import read_metrics
 from adops_wrappers.training.rundir import read_config
 
@@ -15,12 +16,15 @@ Row = dict[str, str]
 def read_rows(paths: Iterable[str], columns: Sequence[str]) -> list[Row]:
     """Return the rows of run directories, each with its method, or those of written tables."""
     rows: list[Row] = []
+    run_of: dict[str, Path] = {}
     for path in map(Path, paths):
         if path.suffix == ".csv":
             with path.open(newline="") as file:
                 rows += csv.DictReader(file)
             continue
         method = read_config(path)["args"].get("shaping", path.name)
+        if (other := run_of.setdefault(method, path)) is not path:
+            fail(f"{other} and {path} are both runs of {method}. Give one run of each method.")
         metrics = read_metrics(path)
         for place, iteration in enumerate(metrics["iteration"]):
             cells = {name: _shorten(metrics[name][place]) for name in columns}

@@ -15,7 +15,12 @@ image = pytest.importorskip("matplotlib.image")
 
 ROOT = Path(__file__).parents[2]
 DATA, IMAGES = ROOT / "docs" / "data", ROOT / "docs" / "images"
-SCRIPTS = {"montezuma_action_prob": "action_prob", "montezuma_debt": "montezuma_debt"}
+TITLE = "Kung-Fu Master from pixels, RND bonus, one run each"
+SCRIPTS: dict[str, tuple[str, dict[str, str]]] = {
+    "montezuma_action_prob": ("action_prob", {}),
+    "montezuma_debt": ("montezuma_debt", {}),
+    "pixels_kung_fu_master": ("pixels", {"title": TITLE}),
+}
 
 
 def same_matplotlib() -> bool:
@@ -26,12 +31,20 @@ def same_matplotlib() -> bool:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_picture_is_drawn_from_the_table(name: str, tmp_path: Path) -> None:
-    script = importlib.import_module(SCRIPTS[name])
-    table, out = str(DATA / f"{name}.csv"), str(tmp_path / "drawn.png")
-    field = "table" if name == "montezuma_debt" else "runs"
-    value = table if field == "table" else (table,)
-    script.main(script.Settings(**{field: value}, out=out))
+    module, settings = SCRIPTS[name]
+    script, out = importlib.import_module(module), str(tmp_path / "drawn.png")
+    table = str(DATA / f"{name}.csv")
+    source = {"table": table} if module == "montezuma_debt" else {"runs": (table,)}
+    script.main(script.Settings(**source, **settings, out=out))
     drawn, committed = image.imread(out), image.imread(IMAGES / f"{name}.png")
     assert drawn.shape == committed.shape
     if same_matplotlib():
         np.testing.assert_array_equal(drawn, committed)
+
+
+def test_make_figures_draws_them_with_the_same_settings() -> None:
+    recipe = (ROOT / "Makefile").read_text().replace("\\\n\t\t", "")
+    for name, (module, settings) in SCRIPTS.items():
+        flags = "".join(f' --{flag} "{value}"' for flag, value in settings.items())
+        line = f"figures/{module}.py docs/data/{name}.csv{flags} --out docs/images/{name}.png"
+        assert line in recipe

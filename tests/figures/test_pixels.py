@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from fractions import Fraction
+from pathlib import Path
 from types import ModuleType
 
 import gymnasium as gym
@@ -13,6 +14,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("tyro")
 pytest.importorskip("matplotlib")
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+TABLE = DOCS / "data" / "pixels_kung_fu_master.csv"
 
 
 @pytest.fixture
@@ -52,3 +57,20 @@ def test_random_returns_are_those_of_first_episodes_played_one_by_one(pixels: Mo
         expected.append(score)
     assert len(set(expected)) > 1  # of different length: some envs begin a second episode
     assert found.tolist() == expected
+
+
+def test_committed_runs_learn_and_the_page_quotes_them(pixels: ModuleType) -> None:
+    rows = pixels.rows_by_method(pixels.read_rows([str(TABLE)], pixels.COLUMNS))
+    random = [float(row["charts/episodic_return"]) for row in rows.pop("random")]
+    assert len(random) >= 30
+    assert list(rows) == ["none", "adops"]
+    steps = [[int(row["global_step"]) for row in own] for own in rows.values()]
+    iterations = len(steps[0])
+    assert steps == [[8 * 128 * (i + 1) for i in range(iterations)]] * 2
+    ends = [pixels.curve(own)[1][-1] for own in rows.values()]
+    assert min(ends) > max(random)
+    _, _, after = (DOCS / "training.md").read_text("utf-8").partition("## Learning from pixels\n")
+    section, _, _ = after.partition("\n## ")
+    for quoted in (np.mean(random), *ends):
+        assert f"{quoted:,.0f}" in section
+    assert f"--total-iterations {iterations} " in section

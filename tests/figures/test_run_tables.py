@@ -42,6 +42,13 @@ def test_chosen_columns_of_runs_with_their_method(tmp_path: Path) -> None:
     assert tables.read_rows([str(tmp_path / "new" / "table.csv")], columns) == rows
 
 
+def test_two_runs_of_one_method_are_refused(tmp_path: Path) -> None:
+    tables = importlib.import_module("run_tables")
+    first, second = (write_run(tmp_path / name, "none", ["1,8,0,,2.5"]) for name in "ab")
+    with pytest.raises(SystemExit, match=r"a and .*b are both runs of none. Give one run of each"):
+        tables.read_rows([first, second], ("global_step",))
+
+
 def test_a_table_is_written_as_it_was_read(tmp_path: Path) -> None:
     tables = importlib.import_module("run_tables")
     committed, again = DATA / "montezuma_action_prob.csv", tmp_path / "again.csv"
