@@ -1,13 +1,13 @@
-"""DQN in one file (after CleanRL's), on R + F′, with F′ computed when a step is sampled.
+"""DQN in one file (after CleanRL's) that learns from R + F′, with F′ computed at sampling time.
 
     python examples/dqn.py                              # ADOPS, Q_E and Q_I as heads of the agent
-    python examples/dqn.py --critic separate            # the same with QCritic beside the agent
+    python examples/dqn.py --critic separate            # the same, with QCritic beside the agent
     python examples/dqn.py --shaping none               # the raw bonus
     python examples/dqn.py --env adops/KeyDoorTV-v0 --bonus count --bonus-scale 0.3
 
-The lines marked `# shaped` are all that tells this script from a DQN on the raw bonus. Needs
-`pip install adops-wrappers[torch]`. Prints the mean extrinsic return of the episodes that ended
-since the last line.
+The lines marked `# shaped` are all that distinguishes this script from a DQN on the raw bonus. It
+needs `pip install adops-wrappers[torch]`, and prints the mean extrinsic return of the episodes that
+ended since the last line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GAMMA = 0.99
 
 
 class Agent(nn.Module):
-    """Q of R + F′, by which it acts; beside it Q_E of R and Q_I of F, for the critic."""
+    """Three Q heads: of R + F′, by which it acts, and of R (Q_E) and F (Q_I), for the critic."""
 
     def __init__(self, inputs: int, actions: int) -> None:
         super().__init__()
@@ -44,19 +44,19 @@ class Agent(nn.Module):
             )
             for _ in range(3)
         )  # fmt: skip
-        for head in self.heads:  # no state and no action is good before it has been tried
+        for head in self.heads:  # nothing looks good before it has been tried
             nn.init.zeros_(head[-1].weight)  # type: ignore[index,arg-type]
             nn.init.zeros_(head[-1].bias)  # type: ignore[index,arg-type]
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        """Return the three Qs of all actions, shape (3, n, actions)."""
+        """Return the Q values of all heads and actions, shape (3, n, actions)."""
         return torch.stack([head(obs) for head in self.heads])
 
     @torch.no_grad()
     def critic(self, obs: Any) -> Any:
         """Return V_E, V_I and Q_E: a Q learned from R alone is Q_E, whatever else is learned."""
         _, q_ext, q_int = self(torch.as_tensor(np.atleast_2d(obs)))
-        best = q_ext == q_ext.max(dim=1, keepdim=True).values  # the mean over those that tie
+        best = q_ext == q_ext.max(dim=1, keepdim=True).values  # V_I averages over ties
         return q_ext.max(dim=1).values, (q_int * best).sum(dim=1) / best.sum(dim=1), q_ext
 
 
@@ -83,7 +83,7 @@ class ReplayBuffer:
 
 
 def make_source(name: str, env: Any, scale: float) -> Any:
-    """Return the bonus: visit counts, or the gallery's own temptation."""
+    """Return the bonus: visit counts, or the tempting bonus of a gallery env."""
     if name == "count":
         return CountBonus(scale=scale)
     world = env.unwrapped
@@ -101,7 +101,7 @@ def make_critic(args: argparse.Namespace, env: Any, agent: Agent) -> CriticHandl
 
 
 def learn(agent: Agent, average: Agent, optimizer: Any, batch: ReplayBatch, shaped: Any) -> None:
-    """Make one step of double Q-learning on the three streams R + F′, R and F."""
+    """Take one gradient step of double Q-learning on the streams R + F′, R and F."""
     obs, next_obs = (torch.as_tensor(o) for o in (batch.observation, batch.next_observation))
     streams = np.stack([batch.reward + shaped, batch.reward, batch.intrinsic])
     with torch.no_grad():
@@ -121,7 +121,7 @@ def learn(agent: Agent, average: Agent, optimizer: Any, batch: ReplayBatch, shap
 
 
 def train(args: argparse.Namespace) -> list[tuple[int, float]]:
-    """Train, and return the mean extrinsic return after every tenth of the steps."""
+    """Train, and return the mean extrinsic return of each tenth of the steps."""
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     rng = np.random.default_rng(args.seed)
@@ -157,7 +157,7 @@ def train(args: argparse.Namespace) -> list[tuple[int, float]]:
         if step > 500 and step % 2 == 0:
             batch = replay.sample(rng, 64)
             shaper.learn(batch)  # shaped
-            shaped = shaper.shape(batch)  # shaped, and raw it is batch.intrinsic
+            shaped = shaper.shape(batch)  # shaped; for the raw bonus: batch.intrinsic
             learn(agent, average, optimizer, batch, shaped)
             critic.updated()  # shaped
         if step % max(1, args.steps // 10) == 0:
@@ -174,7 +174,7 @@ def parser() -> argparse.ArgumentParser:
     line.add_argument("--critic", default="heads", choices=["heads", "separate"])
     line.add_argument("--bonus", default="tempting", choices=["tempting", "count"])
     line.add_argument("--bonus-scale", type=float, default=0.2)
-    line.add_argument("--epsilon", type=float, default=0.1, help="ADOPS's epsilon")
+    line.add_argument("--epsilon", type=float, default=0.1, help="epsilon of ADOPS")
     line.add_argument("--steps", type=int, default=10_000)
     line.add_argument("--seed", type=int, default=0)
     return line

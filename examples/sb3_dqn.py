@@ -2,12 +2,12 @@
 
     python examples/sb3_dqn.py                          # ADOPS on adops/LoopFarm-v0
     python examples/sb3_dqn.py --shaping none           # the raw bonus: the bell wins
-    python examples/sb3_dqn.py --stored                 # ADOPS, but F′ is stored: too old
+    python examples/sb3_dqn.py --stored                 # ADOPS with F′ stored: it gets out of date
     python examples/sb3_dqn.py --bonus none --shaping none
 
-Needs `pip install adops-wrappers[sb3]`. Prints the mean extrinsic return of the episodes that
-ended since the last line; the bonus is no part of it. The replay buffer stores R and F; `QCritic`
-learns Q_E and Q_I from what it holds, and shapes each batch by what it knows by then.
+It needs `pip install adops-wrappers[sb3]`, and prints the mean extrinsic return (without the bonus)
+of the episodes that ended since the last line. The replay buffer stores R and F; `QCritic` learns
+Q_E and Q_I from it, and each batch is shaped with what the critic knows by then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GAMMA = 0.99
 
 
 def source_of(name: str, env: Any, scale: float) -> Any:
-    """Return the bonus: visit counts, the gallery's own temptation, or nothing."""
+    """Return the bonus: visit counts, the tempting bonus of a gallery env, or nothing."""
     if name == "count":
         return CountBonus(scale=scale)
     world = env.unwrapped
@@ -39,7 +39,7 @@ def source_of(name: str, env: Any, scale: float) -> Any:
 
 
 def make_env(args: argparse.Namespace) -> Any:
-    """Build the stack: env, bonus, shaping. SB3 wraps a single env by itself."""
+    """Build the stack: env, bonus, shaping. SB3 vectorises a single env itself."""
     env: Any = gym.make(args.env)
     env = IntrinsicRewardWrapper(env, source_of(args.bonus, env, args.bonus_scale))
     method = find_method(args.shaping)
@@ -99,12 +99,12 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     line = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     line.add_argument("--env", default="adops/LoopFarm-v0")
-    line.add_argument("--shaping", default="adops", help="a name that make_shaping takes")
+    line.add_argument("--shaping", default="adops", help="a method's name, as for make_shaping")
     line.add_argument("--bonus", default="tempting", choices=["tempting", "count", "none"])
     line.add_argument("--bonus-scale", type=float, default=0.2)
-    line.add_argument("--epsilon", type=float, default=0.1, help="ADOPS's epsilon")
+    line.add_argument("--epsilon", type=float, default=0.1, help="epsilon of ADOPS")
     line.add_argument(
-        "--stored", action="store_true", help="store F′, as it is when a step is made"
+        "--stored", action="store_true", help="store F′ as computed when the step is taken"
     )
     line.add_argument("--steps", type=int, default=12_000)
     line.add_argument("--seed", type=int, default=0, help="the first seed")

@@ -5,8 +5,8 @@
     python examples/sb3_ppo.py --bonus none --shaping none
     python examples/sb3_ppo.py --env adops/KeyDoorTV-v0 --bonus count --bonus-scale 1 --steps 400000
 
-Needs `pip install adops-wrappers[sb3]`. Prints the mean extrinsic return of the episodes that
-ended in each rollout; the bonus is no part of it.
+It needs `pip install adops-wrappers[sb3]`, and prints the mean extrinsic return (without the bonus)
+of the episodes that ended in each rollout.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GAMMA = 0.99
 
 
 def source_of(name: str, env: Any, scale: float) -> Any:
-    """Return the bonus: visit counts, the gallery's own temptation, or nothing."""
+    """Return the bonus: visit counts, the tempting bonus of a gallery env, or nothing."""
     if name == "count":
         return CountBonus(scale=scale)
     world = env.unwrapped
@@ -43,7 +43,7 @@ def make_env(args: argparse.Namespace) -> SB3VecEnv:
     critic, settings = None, {}
     if args.shaping in ("adops", "adopes", "adopes-half"):
         critic = TDCritic(env.single_observation_space, seed=args.seed)
-        # PPO has one discount, and its return stops where the episode terminates: so does V_I.
+        # PPO has one discount, and its return stops where the episode terminates; V_I must, too.
         settings = {"gamma_ext": GAMMA, "gamma_int": GAMMA, "int_bootstrap": "none"}
         settings["epsilon"] = args.epsilon
     elif args.shaping.startswith(("grm", "pbim")):
@@ -75,10 +75,10 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     line = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     line.add_argument("--env", default="adops/LoopFarm-v0")
-    line.add_argument("--shaping", default="adops", help="a name that make_shaping takes")
+    line.add_argument("--shaping", default="adops", help="a method's name, as for make_shaping")
     line.add_argument("--bonus", default="tempting", choices=["tempting", "count", "none"])
     line.add_argument("--bonus-scale", type=float, default=0.2)
-    line.add_argument("--epsilon", type=float, default=1e-2, help="ADOPS's epsilon")
+    line.add_argument("--epsilon", type=float, default=1e-2, help="epsilon of ADOPS")
     line.add_argument("--num-envs", type=int, default=64)
     line.add_argument("--steps", type=int, default=100_000)
     line.add_argument("--seed", type=int, default=0)

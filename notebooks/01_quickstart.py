@@ -11,12 +11,17 @@
 # %% [markdown]
 # # 1. Quickstart: does my bonus fight my task?
 #
-# An intrinsic bonus is added to make an agent explore. Does it also talk the agent out of its
-# task? To answer that for an env of your own you need three things: the env, the bonus, and a
-# critic, that is, something that estimates how good a state is. Here they are as small as they
-# can be, so that every line can be seen.
+# An intrinsic bonus makes an agent explore. Does it also distract the agent from its task? To
+# find out for your own env you need three things: the env, the bonus, and a critic, which
+# estimates how good a state is. Here all three are as small as possible, so that you can follow
+# every line.
 #
-# `pip install adops-wrappers[notebooks]` has all that this notebook needs.
+# The five notebooks follow the path of the documentation's start page: wrap an env and look at it
+# (this one), [audit it](02_optimality_audit.ipynb), [train and
+# inspect](03_inspecting_shaped_rewards.ipynb), [choose a method](04_method_comparison.ipynb), and
+# a [gallery](05_reward_hacking_gallery.ipynb) of traps for your own agent.
+#
+# `pip install adops-wrappers[notebooks]` installs everything that this notebook needs.
 
 # %%
 # %matplotlib inline
@@ -35,14 +40,14 @@ SHORT = os.environ.get("ADOPS_NOTEBOOKS_SHORT") == "1"  # for the tests
 # %% [markdown]
 # ## The env and the bonus
 #
-# A corridor: the agent starts four steps to the right of a TV, and the goal is thirteen steps
-# further to the right. The TV shows a new random picture at every step. A bonus for new pictures
-# never wears off there.
+# In this corridor the agent starts four steps to the right of a TV, and thirteen steps to the left
+# of the goal. The TV shows a new random picture at every step, so a bonus for new pictures never
+# wears off there.
 
 
 # %%
 def new_picture(obs, action, next_obs):
-    """F: 0.2 for a picture that was never seen, which is every picture of the TV."""
+    """F: 0.2 for a picture never seen before, which is every picture on the TV."""
     return 0.2 * np.abs(next_obs[-16:]).mean()
 
 
@@ -52,11 +57,11 @@ env = IntrinsicRewardWrapper(env, new_picture)
 # %% [markdown]
 # ## The critic
 #
-# ADOPS asks the agent's own critic what the *task* thinks of an action. The handle is made first,
-# because the wrapper needs it; the agent registers with it later. Any function from an
-# observation to `(V_E, V_I)` will do: V_E values the task's reward, V_I the shaped bonus. A deep
-# agent would register its network; here it is a table that learns by temporal differences. What
-# the wrapper sees, `observe` sees too.
+# ADOPS asks the agent's own critic how good an action is for the *task*. We create a handle
+# first, because the wrapper needs it; the agent registers with it later. Any function from an
+# observation to `(V_E, V_I)` will do: $V_E$ is the value of the task's reward, $V_I$ that of the
+# shaped bonus. A deep agent would register its network. Ours is a table that learns by temporal
+# differences: the wrapper passes every step that it sees to `observe`.
 
 # %%
 GAMMA_EXT, GAMMA_INT = 0.99, 0.95
@@ -88,8 +93,8 @@ critic.register(table)
 # %% [markdown]
 # ## Wrap, and let the critic learn
 #
-# One line shapes the bonus. The policy of this notebook wanders, a little more to the right than
-# to the left, so that it sees both the TV and the goal.
+# One line shapes the bonus. The policy in this notebook wanders, slightly more to the right than to
+# the left, so that it sees both the TV and the goal.
 
 # %%
 shaped_env = ADOPSWrapper(env, critic, gamma_ext=GAMMA_EXT, gamma_int=GAMMA_INT, epsilon=1e-3)
@@ -112,12 +117,12 @@ column = env.unwrapped.to_mdp(GAMMA_EXT).grid.column
 print("V_E from the TV to the goal:", np.round(table.v_ext[np.argsort(column)], 2))
 
 # %% [markdown]
-# V_E rises towards the goal, so the critic knows the way. That is all that ADOPS needs.
+# $V_E$ rises towards the goal, so the critic knows the way. ADOPS needs no more than that.
 #
 # ## Look
 #
-# The recorder goes on top of the stack and changes nothing. What it writes is what the shaping
-# wrapper saw, step by step, into one file that loads without the env.
+# The recorder goes on top of the stack and changes nothing. It writes what the shaping wrapper saw,
+# step by step, into one file that loads without the env.
 
 # %%
 table.learning_rate = 0.0  # from here on we only look
@@ -127,18 +132,18 @@ recording = recorder.finish()
 recording
 
 # %% [markdown]
-# **How often does the bonus fight the task, and what did ADOPS make of it?** Middle row: the raw
-# bonus (dashed) and what the agent gets (solid); what was taken away is hatched, what was added
-# is green. Bottom row: the sign that the task gives to each action (dotted), and the sign that
-# the agent would learn from.
+# **How often does the bonus fight the task, and what did ADOPS do about it?** The middle row shows
+# the raw bonus (dashed) and what the agent gets (solid); what was taken away is hatched, what was
+# added is green. The bottom row shows the task's advantage of each action (dotted), and the
+# advantage that the agent would learn from.
 
 # %%
 plots.plot_streams(recording, window=80)
 
 # %% [markdown]
-# **The same for all steps at once.** To the left of the middle are actions that lead away from
-# the goal. With the raw bonus many of them end up in the hatched corner: the agent is told that
-# they are good. With F′ that corner is empty, and so is the other one.
+# **The same for all steps at once.** Actions that lead away from the goal are to the left of the
+# middle. With the raw bonus, many of them end up in a hatched corner: the agent is told that they
+# are good. With $F'$, both hatched corners are empty.
 
 # %%
 plots.plot_sign_plane(recording)
@@ -151,7 +156,7 @@ for c in worst:
 assert worst, "the TV is tempting"
 
 # %% [markdown]
-# **Where does it happen?** In front of the TV, as expected.
+# **Where does this happen?** In front of the TV, as expected.
 
 # %%
 plots.plot_film_strip(recording, count=6)
@@ -160,12 +165,12 @@ plots.plot_film_strip(recording, count=6)
 # ## All of this as one page
 #
 # `python -m adops_wrappers.inspect corridor.npz --out report.html` writes the same pictures, a
-# summary in words and warnings into one HTML file. From Python:
+# summary in words and any warnings into one HTML file. The same from Python:
 
 # %%
 page = write_report("corridor.npz", "report.html")
 print(page, f"{Path(page).stat().st_size / 1e3:.0f} kB")
 
 # %% [markdown]
-# **Next**: [02](02_inspecting_shaped_rewards.ipynb) does this with RND on Montezuma's Revenge,
-# [03](03_method_comparison.ipynb) puts the same steps through every method.
+# **Next**: a recording shows some steps of one policy. [Notebook 2](02_optimality_audit.ipynb) asks
+# about all policies: does the bonus change which of them are optimal?

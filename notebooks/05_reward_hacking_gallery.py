@@ -11,9 +11,9 @@
 # %% [markdown]
 # # 5. The reward hacking gallery
 #
-# Six small worlds, each with something that pays a bonus for ever. What does an agent do there
-# that is *optimal* for task plus bonus? And what, when the bonus is shaped? No training is
-# involved: both are solved exactly, and played.
+# Six small worlds, each with something that pays a bonus forever. What does an agent do there
+# that is *optimal* for task plus bonus? And what does it do when the bonus is shaped? No training
+# is involved: we solve both exactly and play the solutions.
 
 # %%
 # %matplotlib inline
@@ -34,7 +34,7 @@ GAMMA, SIZE = 0.99, 0.3
 WORLDS = GALLERY_IDS[3:] if SHORT else GALLERY_IDS
 
 # %% [markdown]
-# ## The rooms
+# ## The worlds
 
 # %%
 figure, axes = plt.subplots(-(-len(WORLDS) // 3), 3, figsize=(7.2, 1.3 * -(-len(WORLDS) // 3)))
@@ -52,8 +52,9 @@ for world in WORLDS:
 # %% [markdown]
 # ## Solved with the bonus, and played
 #
-# For each world: the optimal policy of R alone, of R + F, and of R + F′ with ideal ADOPS. Where
-# several actions tie, the policy takes the one that is worst for the task, to be safe.
+# For each world we compute the optimal policy for $R$ alone, for $R + F$, and for $R + F'$ with
+# ideal ADOPS. Where several actions tie, the policy takes the one that is worst for the task, to
+# be safe.
 
 
 # %%
@@ -113,7 +114,7 @@ _ = axes[1].legend(frameon=False, fontsize=8)
 
 # %% [markdown]
 # With the raw bonus every world is lost: the optimal agent collects bonuses until the episode is
-# cut off, and the task's return is zero. With ADOPS the task's return is what it is without any
+# cut off, and the task's return is lower. With ADOPS the task's return is the same as without any
 # bonus.
 
 # %%
@@ -122,9 +123,9 @@ for world in WORLDS:
     assert results[world]["ADOPS"][0] == results[world]["task alone"][0]
 
 # %% [markdown]
-# ## The film of a hack
+# ## Watching an agent exploit the bonus
 #
-# The optimal policy of R + F in the ring with the bell, and with ADOPS, step by step.
+# The optimal policy for $R + F$ in the ring with the bell, and the one with ADOPS, step by step:
 
 # %%
 world = "adops/LoopFarm-v0"
@@ -140,8 +141,8 @@ for row, name in zip(axes, ("raw bonus", "ADOPS"), strict=True):
 # %% [markdown]
 # ## What the wrapper sees on the way
 #
-# A recording of a wandering agent with an exact critic, and its report: where is the bonus
-# tempting, and what is left of it?
+# We record a wandering agent with an exact critic: where is the bonus tempting, and what is left
+# of it?
 
 # %%
 env = gym.make(world, render_mode="rgb_array")
@@ -152,14 +153,14 @@ env = IntrinsicRewardWrapper(env, lambda s, a, after: bonus[state_of(s), a, stat
 env = ADOPSWrapper(env, oracle, **oracle.settings)
 env = ShapingRecorder(env, "farm.npz", oracle, frames="render", frame_size=120)
 rng = np.random.default_rng(0)
-hacked = found[world]["raw bonus"]
+farming = found[world]["raw bonus"]
 for episode in range(2 if SHORT else 8):
     obs, _ = env.reset(seed=episode)
     ended = False
     while not ended:
-        # Half the time the hacked policy, half the time a random action.
+        # Half of the time the policy that farms the bell, otherwise a random action.
         state = int(state_of(obs))
-        action = hacked[state] if rng.random() < 0.5 else rng.integers(4)
+        action = farming[state] if rng.random() < 0.5 else rng.integers(4)
         obs, _, terminated, truncated, _ = env.step(int(action))
         ended = terminated or truncated
 recording = env.finish()
@@ -172,6 +173,9 @@ plots.plot_film_strip(recording, count=6, spacing=4)
 print(write_report("farm.npz", "farm.html"))
 
 # %% [markdown]
-# Each frame is a moment at which the bell talks the agent out of its task. What is left of the
-# bonus there is just below what would make the lap worth its while. Elsewhere the bonus is
-# untouched: ADOPS is no cure by removal.
+# Each frame is a moment at which the bell tempts the agent away from its task. What ADOPS leaves
+# of the bonus there is just too little to make the lap worthwhile. Elsewhere the bonus is
+# untouched.
+#
+# To try your own agent on these worlds, wrap it as in [notebook 1](01_quickstart.ipynb): they are
+# registered as `adops/…-v0` when you import `adops_wrappers`.

@@ -1,11 +1,11 @@
-"""Keeps the notebooks and their scripts in step, and runs them headless.
+"""Keeps the notebooks in sync with their scripts, and runs them without a browser.
 
     python notebooks/build.py sync         # write each .ipynb from its .py
     python notebooks/build.py run          # run all in full, as a reader would
     python notebooks/build.py run 03 --short --keep out/
 
-The .py files (jupytext's percent format) are what is edited and reviewed. The .ipynb files hold
-the same cells without outputs.
+Edit and review the .py files (jupytext's percent format). The .ipynb files hold the same cells
+without outputs.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("sync", help="write each .ipynb from its .py")
-    runner = commands.add_parser("run", help="run notebooks headless")
+    runner = commands.add_parser("run", help="run notebooks without a browser")
     runner.add_argument("numbers", nargs="*", help="such as 01 03; all by default")
-    runner.add_argument("--short", action="store_true", help="as the tests run them")
+    runner.add_argument("--short", action="store_true", help="in the tests' short mode")
     runner.add_argument("--keep", type=Path, help="directory for the notebooks with outputs")
     given = parser.parse_args()
     if given.command == "sync":

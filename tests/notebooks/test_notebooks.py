@@ -1,4 +1,4 @@
-"""The notebooks are in step with their scripts, clean, and run; they check what they say."""
+"""The notebooks match their scripts, hold no outputs, and run; they check what they say."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ for package in ("matplotlib", "jupytext", "nbclient", "ipykernel"):
 HERE = Path(__file__).parents[2] / "notebooks"
 PICTURES = {
     "01_quickstart": 3,
-    "02_inspecting_shaped_rewards": 6,
-    "03_method_comparison": 4,
-    "04_optimality_audit": 4,
+    "02_optimality_audit": 4,
+    "03_inspecting_shaped_rewards": 6,
+    "04_method_comparison": 4,
     "05_reward_hacking_gallery": 5,
 }
-EXTRAS = {"02_inspecting_shaped_rewards": ("torch", "tyro", "ale_py", "cloudpickle")}
+EXTRAS = {"03_inspecting_shaped_rewards": ("torch", "tyro", "ale_py", "cloudpickle")}
 
 
 def load_build() -> Any:

@@ -9,12 +9,12 @@
 # ---
 
 # %% [markdown]
-# # 2. Inspecting shaped rewards: RND on Montezuma's Revenge
+# # 3. Train and inspect: RND on Montezuma's Revenge
 #
 # "How do I know that the intrinsic reward is right?" With a real bonus, random network
-# distillation, and a real agent, the answer is a look at what it pays for, where it fights the
-# task, and whether the critic can tell. This notebook trains a PPO agent with RND under ADOPS for
-# a few minutes, lets it play, and looks.
+# distillation, and a real agent, you look at what the bonus pays for, where it fights the task, and
+# whether the critic can tell. This notebook trains a PPO agent with RND and ADOPS for a few
+# minutes, lets it play, and inspects the recording.
 #
 # It needs a checkout of the repository (for `train/`) and
 # `pip install adops-wrappers[atari,train,notebooks]`.
@@ -39,8 +39,8 @@ REPOSITORY = Path(adops_wrappers.__file__).parents[1]
 # %% [markdown]
 # ## A briefly trained agent
 #
-# The training script of this repository with the paper's settings, only smaller and shorter.
-# Give it a night and a GPU for more.
+# This is the repository's training script with the paper's settings, only smaller and shorter. For
+# more, give it a GPU and a day.
 
 # %%
 size = "--num-envs 2 --num-steps 16 --total-iterations 2 --obs-norm-init-iterations 1"
@@ -63,8 +63,8 @@ for script in (
     print(done.stdout.strip().splitlines()[-1])
 
 # %% [markdown]
-# `train/record.py` has let the agent play with everything frozen: its policy, its critic, RND's
-# networks and scales. What it wrote loads without the game.
+# `train/record.py` let the agent play with everything frozen: its policy, its critic, RND's
+# networks and scales. The recording loads without the game.
 
 # %%
 recording = Recording.load("run/recording.npz")
@@ -73,7 +73,7 @@ recording
 # %% [markdown]
 # ## What does RND pay for?
 #
-# The steps with the largest raw bonus, and what was on the screen.
+# These are the steps with the largest raw bonus, and what was on the screen.
 
 # %%
 import matplotlib.pyplot as plt
@@ -93,8 +93,8 @@ for axis in axes:
     axis.set_axis_off()
 
 # %% [markdown]
-# After minutes of training the agent has not left the first room. RND pays most for places and
-# poses in it that are reached rarely; the differences are small. Novel rooms come later.
+# After a few minutes of training, the agent has not left the first room. RND pays most for rare
+# places and poses in it, and the differences are small. New rooms come later.
 #
 # ## Streams
 
@@ -102,9 +102,9 @@ for axis in axes:
 plots.plot_streams(recording, window=150)
 
 # %% [markdown]
-# The task has most likely paid nothing yet (top row), so V_E is almost flat and A_E almost zero:
-# tiny numbers decide on which side of the clamp a step falls. The critic's own quality says how
-# much that is worth:
+# The task has most likely paid nothing yet (top row), so $V_E$ is almost flat and $A_E$ almost
+# zero: tiny numbers decide on which side of the clamp a step falls. How much that is worth
+# depends on how good the critic is:
 
 # %%
 print("explained variance of V_E:", diagnosis.explained_variance(recording))
@@ -116,8 +116,8 @@ for finding in diagnosis.diagnose(recording):
 # %% [markdown]
 # ## The film strip of conflicts
 #
-# The moments at which the raw bonus contradicts the critic most. With a trained critic this is
-# the picture to look at first: is it the bonus that is wrong, or the critic?
+# These are the moments at which the raw bonus contradicts the critic most. With a trained critic,
+# look at this picture first: is the bonus wrong, or the critic?
 
 # %%
 plots.plot_film_strip(recording, spacing=3 if SHORT else 25)
@@ -126,9 +126,9 @@ plots.plot_film_strip(recording, spacing=3 if SHORT else 25)
 plots.plot_sign_plane(recording)
 
 # %% [markdown]
-# With raw F, a large share of the steps lies in the hatched quadrants; with F′ none does, exactly.
-# That is the guarantee of the clamp: it holds for *any* critic, and means something only for a
-# good one.
+# With raw $F$, a large share of the steps lies in the hatched quadrants; with $F'$, none do. That
+# is what the clamp guarantees: it holds for *any* critic, but means something only for a good
+# one.
 
 # %%
 valid = recording.valid
@@ -151,12 +151,14 @@ plots.plot_methods(recording, reshape(recording, ["none", "adops", "pbim", "grm"
 plots.plot_training(Run("run"))
 
 # %% [markdown]
-# All of it as one page, as `python -m adops_wrappers.inspect run --out report.html` does:
+# All of this as one page, like `python -m adops_wrappers.inspect run --out report.html`:
 
 # %%
 print(write_report("run", "report.html"))
 
 # %% [markdown]
-# **What to look for in a longer run.** The explained variance of V_E must rise before conflicts
-# mean much. The conflict rate falls as the bonus fades or the policy turns to the task. If F
-# fades and F′ does not, V_I ratchets, and the report says so.
+# **What to look for in a longer run.** The explained variance of $V_E$ must rise before conflicts
+# mean much. The conflict rate falls as the bonus fades or the policy turns to the task. If $F$
+# fades and $F'$ does not, $V_I$ is ratcheting up, and the report says so.
+#
+# **Next**: [notebook 4](04_method_comparison.ipynb) compares the methods on the same steps.

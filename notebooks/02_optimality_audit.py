@@ -9,10 +9,11 @@
 # ---
 
 # %% [markdown]
-# # 4. The optimality audit: does shaping keep the optimal policies?
+# # 2. The optimality audit: does shaping keep the optimal policies?
 #
 # On a finite MDP this question has an exact answer, before any training: solve the task, solve it
 # again with the shaped bonus added, and compare the optimal actions in every state.
+# `python -m adops_wrappers.tabular` does the same on the command line.
 
 # %%
 # %matplotlib inline
@@ -33,8 +34,8 @@ SHORT = os.environ.get("ADOPS_NOTEBOOKS_SHORT") == "1"  # for the tests
 # %% [markdown]
 # ## A TV beside the cliff
 #
-# Cliff walking: each step costs 1, falling costs 100. In the upper left corner stands a TV that
-# pays 1 for every arrival, for ever. Does the raw bonus change what is optimal?
+# In cliff walking each step costs 1, and falling costs 100. A TV in the upper left corner pays a
+# bonus of 1 for every arrival, forever. Does the raw bonus change what is optimal?
 
 # %%
 mdp = mdp_from_env(gym.make("CliffWalking-v1"), gamma=0.99)
@@ -48,9 +49,9 @@ plot_audit(raw, "raw.png", bonus, "raw bonus")
 Image("raw.png", width=640)
 
 # %% [markdown]
-# It does, in 21 states: from there it is now best to walk to the TV and stay. Above are the
-# optimal actions of the task, below those with the bonus; changed states are marked. The regret
-# is what the worst of the newly optimal policies loses on the task.
+# It does, in 21 states: from there it is now best to walk to the TV and stay. The upper picture
+# shows the optimal actions for the task, the lower one those with the bonus; changed states are
+# marked. The regret is what the worst of the newly optimal policies loses on the task.
 #
 # ## Every method
 
@@ -65,12 +66,12 @@ for method in methods:
     print(f"{report.label:12} {verdict:22} regret {report.regret:.3g}")
 
 # %% [markdown]
-# PIES and ADOPES are taken half way, at ζ = 0.5; they promise nothing before the end of their
-# schedules. PIES gets away with it here, because half of this bonus is too small to do harm; half
-# a correction, as in ADOPES, is not enough. GRM keeps the set because a bonus that is taken back
-# one step later cannot pay for staying; PBIM likewise, on episodes short enough to list. ADOPS
-# keeps it by asking an exact critic. PBIM on long episodes is another story: see
-# [03](03_method_comparison.ipynb).
+# PIES and ADOPES are audited half-way through their schedules, at $\zeta = 0.5$, where they promise
+# nothing yet. PIES gets away with it here, because half of this bonus is too small to do harm; half
+# a correction, as in ADOPES, is not enough. GRM keeps the optimal policies because a bonus that is
+# taken back one step later cannot pay for staying. So does PBIM, on episodes short enough to
+# enumerate; long episodes are another story, told in [notebook 4](04_method_comparison.ipynb).
+# ADOPS keeps them by asking an exact critic.
 
 # %%
 kept = audit(mdp, bonus, "adops")
@@ -78,10 +79,10 @@ plot_audit(kept, "adops.png", bonus, "ADOPS")
 Image("adops.png", width=640)
 
 # %% [markdown]
-# ## The smallest MDPs that tell methods apart
+# ## The smallest MDPs that tell the methods apart
 #
-# Where does each guarantee end? Two actions and one state are enough to break the raw bonus. A
-# continuing task, which never ends, breaks PBIM: it never has to pay back.
+# Where does each guarantee end? One state with two actions is enough to break the raw bonus. A task
+# that never ends breaks PBIM, which then never has to pay anything back.
 
 # %%
 one_way = np.zeros((2, 2, 2))
@@ -92,7 +93,7 @@ stay = np.ones((1, 2, 1))
 television = FiniteMDP(stay, [[1.0, 0.0]], gamma=0.9)
 table = {
     "bandit, bonus 2 for the worse arm": (bandit, strong, {}),
-    "bandit, bonus 0.3 for it": (bandit, weak, {}),
+    "bandit, bonus 0.3 for that arm": (bandit, weak, {}),
     "TV that never ends": (television, [[0.0, 2.0]], {}),
 }
 print(f"{'':36}" + "".join(f"{method:>8}" for method in ("raw", "pbim", "grm", "adops")))
@@ -112,9 +113,9 @@ assert verdicts["TV that never ends"] == [False, False, True, True]
 # %% [markdown]
 # ## How strong must a bonus be to do harm?
 #
-# The regret of the raw bonus against its size, on the cliff. Below a threshold nothing happens;
-# above it the task is lost at once. Nobody knows that threshold beforehand: that is why scaling a
-# bonus down is no cure.
+# The plot shows the regret against the size of the bonus, on the cliff. Below a threshold nothing
+# happens; above it the task is lost at once. Nobody knows this threshold in advance, which is why
+# scaling a bonus down is not a cure by itself.
 
 # %%
 sizes = np.geomspace(0.01, 10, 7 if SHORT else 25)
@@ -127,8 +128,8 @@ _ = axis.legend(frameon=False)
 # %% [markdown]
 # ## The same guarantee on the code path of training
 #
-# An oracle puts exact values behind the door through which the wrapper looks at an agent. The
-# wrapper, with this critic, is what was audited.
+# An oracle critic gives the wrapper exact values, through the same interface that an agent uses.
+# The wrapper with this critic is what we have just audited.
 
 # %%
 oracle = ideal_critic(mdp, bonus)
@@ -144,6 +145,10 @@ recording = env.finish()
 plots.plot_sign_plane(recording)
 
 # %% [markdown]
-# The band at A_E = 0 on the right is made of optimal actions, at or above 0; everything else is
-# below. **What this does not say**: the guarantee is for an exact critic. An agent that still
-# learns its critic has none, and under ties only that no bad action becomes optimal.
+# With $F'$ (right), the optimal actions, at $A_E = 0$, have a total at or above 0, and all others
+# are below. **What this does not say**: the guarantee is for an exact critic. An agent that is
+# still learning its critic has no guarantee, and with ties even an exact critic only guarantees
+# that no bad action becomes optimal.
+#
+# **Next**: [notebook 3](03_inspecting_shaped_rewards.ipynb) trains an agent, whose critic is
+# learned.

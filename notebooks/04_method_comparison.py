@@ -9,12 +9,11 @@
 # ---
 
 # %% [markdown]
-# # 3. One rollout, every method
+# # 4. Choose a method: one rollout, every method
 #
-# Six ways to shape a bonus are in this package. What does each of them make of the *same* steps?
-# A recording answers that without running the env again: the recorded transitions go through the
-# same code as in the wrappers, so what comes out is what each wrapper would have emitted, to the
-# last bit, given the recorded values of the critic.
+# What does each method make of the *same* steps? A recording answers that without running the env
+# again: the recorded transitions go through the same code as in the wrappers. Given the recorded
+# values of the critic, the result is what each wrapper would have emitted, to the last bit.
 
 # %%
 # %matplotlib inline
@@ -35,9 +34,9 @@ SHORT = os.environ.get("ADOPS_NOTEBOOKS_SHORT") == "1"  # for the tests
 # %% [markdown]
 # ## One rollout
 #
-# In the corridor of [01](01_quickstart.ipynb) the policy wanders between TV and goal. The bonus
-# pays 1 for every arrival at the TV. The critic is exact here: the values of this very policy,
-# from the env's own MDP, so that no learning blurs the picture.
+# In the corridor of [notebook 1](01_quickstart.ipynb), the policy wanders between the TV and the
+# goal. The bonus pays 1 for every arrival at the TV. The critic is exact: it gives the values of
+# this very policy, computed from the env's MDP, so that no learning blurs the picture.
 
 # %%
 GAMMA = 0.99
@@ -65,9 +64,9 @@ recording
 # %%
 methods = {
     "raw": ("none", {}),
-    "PIES, half way": ("pies", {"decay_updates": 2, "update_every": 10**6}),
+    "PIES, half-way": ("pies", {"decay_updates": 2, "update_every": 10**6}),
     "ADOPS": ("adops", {"tie_tolerance": 1e-9}),
-    "ADOPES, half way": ("adopes", {"ramp_updates": 2, "update_every": 10**6}),
+    "ADOPES, half-way": ("adopes", {"ramp_updates": 2, "update_every": 10**6}),
     "PBIM": ("pbim", {}),
     "PBIM, normalised": ("pbim-norm", {}),
     "GRM, D = 1": ("grm", {}),
@@ -77,11 +76,11 @@ shaped = reshape(recording, methods, updates=1)
 plots.plot_methods(recording, shaped)
 
 # %% [markdown]
-# - **PIES** only fades: its bonus fights the task as the raw one does, just less.
-# - **ADOPS** looks at every step on its own. It keeps the bonus where it does no harm, takes away
-#   what would make a bad action look good, and adds where a good action would look bad.
+# - **PIES** only fades the bonus, which still fights the task, just less.
+# - **ADOPS** looks at each step separately. It keeps the bonus where it does no harm, takes away
+#   what would make a bad action look good, and adds something where a good action would look bad.
 # - **PBIM** gives the bonus and takes all of it back at the very end, with interest.
-# - **GRM(D)** takes each bonus back after D steps.
+# - **GRM($D$)** takes each bonus back after $D$ steps.
 #
 # Which of them still contradict the critic?
 
@@ -100,14 +99,15 @@ axis.set_xlabel("share of steps whose total advantage has the wrong sign")
 assert wrong["ADOPS"] == 0.0 < wrong["raw"]
 
 # %% [markdown]
-# Only ADOPS has none, by construction. PBIM and GRM keep the optimal policies by another route:
-# over a whole episode their bonus sums to nothing, whatever the agent does. Step by step they
-# still disagree with the critic, V_I here being that of the raw bonus.
+# Only ADOPS never does, by construction. PBIM and GRM keep the optimal policies in another way:
+# over a whole episode, their bonus sums to nothing, whatever the agent does. Step by step they
+# still disagree with this critic, whose $V_I$ is that of the raw bonus.
 #
 # ## PBIM's explosion
 #
-# Taking back *with interest* is where PBIM breaks. A debt of 1 at step t has grown to γ^−(N−1−t)
-# when the episode ends at step N. How large is the last F′, for a bonus of 1 per step?
+# The *interest* is where PBIM breaks. A bonus of 1 at step $t$ has become a debt of
+# $\gamma^{-(N-1-t)}$ when the episode ends with step $N - 1$. How large is the last $F'$, for a
+# bonus of 1 per step?
 
 # %%
 lengths = np.unique(np.geomspace(2, 4500, 12 if SHORT else 40).astype(int))
@@ -140,9 +140,9 @@ axis.text(
 axis.set(xscale="log", yscale="log", xlabel="episode length N", ylabel="|last F′|")
 _ = axis.legend(frameon=False)
 # %% [markdown]
-# Montezuma's Revenge as RND plays it: N = 4500 steps, γ_I = 0.99. The paper's calculation of the
-# order of magnitude is 1/γ^N; with a bonus at *every* step the debts add up, to about
-# 1/(1 − γ) = 100 times that.
+# RND plays Montezuma's Revenge with $N = 4500$ steps and $\gamma_I = 0.99$. The paper estimates
+# the order of magnitude as $1/\gamma^N$. With a bonus at *every* step the debts add up, to about
+# $1/(1 - \gamma) = 100$ times that.
 
 # %%
 paper = 0.99**-4500
@@ -153,9 +153,8 @@ assert math.isclose(-ours, 0.99 * (0.99**-4499 - 1) / 0.01 / 0.99, rel_tol=1e-9)
 # %% [markdown]
 # ## The same, seen through the wrapper
 #
-# An agent that is hacked by the TV sits in front of it until the episode is cut off. Here are its
-# 4500 steps under PBIM, recorded; the wrapper warns once, and the report of the recording says
-# the same.
+# An agent that the TV has captured sits in front of it until the episode is cut off. Here are its
+# 4500 steps with PBIM. The wrapper warns once, and the report of the recording says the same.
 
 # %%
 import warnings
@@ -183,9 +182,12 @@ for finding in diagnosis.diagnose(watching):
 assert diagnosis.diagnose(watching)[0].title == "F′ explodes"
 
 # %% [markdown]
-# PBIM's last reward outweighs all that came before by many orders of magnitude: nineteen at 4500
-# steps. GRM with a short delay never owes more than D steps. ADOPS owes nothing: it looks at one
-# step at a time, and pays at the TV just so much that staying there looks no better than it is.
+# PBIM's last reward outweighs everything before it by many orders of magnitude: nineteen at 4500
+# steps. GRM with a short delay never owes more than $D$ steps. ADOPS owes nothing: it looks at one
+# step at a time, and at the TV pays just so much that staying there looks no better than it is.
 #
-# The note is right, too: an agent that only watches is never paid, so nothing in its recording can
-# confirm the critic. A poor critic is the weak point of every method that asks one.
+# The note is right, too: an agent that only watches is never paid by the task, so nothing in its
+# recording can confirm the critic. A poor critic is the weak point of every method that asks one.
+#
+# **Next**: [notebook 5](05_reward_hacking_gallery.ipynb) shows six traps to try your own agent
+# on.
