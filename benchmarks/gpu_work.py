@@ -42,7 +42,7 @@ def main(lines: bool, flags: list[str]) -> None:
         print(f"| {name.replace('_', ' ')} | {' | '.join([*cells, *sizes])} |")
     if lines:
         for name, counts in work._asdict().items():
-            print(f"\nCopies and waits per {name.replace('_', ' ')}:")
+            print(f"\nBy line, per {name.replace('_', ' ')}:")
             for line, times in counts.lines.most_common():
                 print(f"  {times:6,} {line}")
 
@@ -50,7 +50,7 @@ def main(lines: bool, flags: list[str]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
-        "--lines", action="store_true", help="also list the lines that copy or wait"
+        "--lines", action="store_true", help="also list the lines that launch, copy or wait"
     )
     parser.add_argument("flags", nargs="*", help="flags of train/ppo_rnd.py, after --")
     settings = parser.parse_args()

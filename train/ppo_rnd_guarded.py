@@ -480,9 +480,9 @@ def learn(args: Args, run: Run) -> None:
                 elif args.scale_adv:
                     advantage = advantage / (of_all.square().mean().sqrt() + 1e-8)
                 clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-                policy_loss = torch.max(-advantage * ratio, -advantage * clipped).sum() / count
+                policy_loss = -torch.min(advantage * ratio, advantage * clipped).sum() / count
                 value_losses = (new_values.float() - flat_returns[rows]).square().sum(0) / count
-                entropy = -(logprobs.exp() * logprobs).sum(-1).sum() / count
+                entropy = -(logprobs.exp() * logprobs).sum() / count
                 loss = policy_loss + args.vf_coef * value_losses.sum() - args.ent_coef * entropy
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
@@ -493,15 +493,15 @@ def learn(args: Args, run: Run) -> None:
                         fwd_loss = rnd.loss(trained, len(masked))
                     fwd_loss.backward()
                 with torch.no_grad():
-                    outside = (ratio - 1.0).abs() > args.clip_coef
+                    excess = ratio - 1.0
                     terms = {
                         "losses/policy_loss": policy_loss,
                         "losses/value_loss_ext": value_losses[0],
                         "losses/value_loss_int": value_losses[1],
                         "losses/entropy": entropy,
                         "losses/old_approx_kl": -logratio.sum() / count,
-                        "losses/approx_kl": ((ratio - 1) - logratio).sum() / count,
-                        "losses/clipfrac": outside.float().sum() / count,
+                        "losses/approx_kl": (excess - logratio).sum() / count,
+                        "losses/clipfrac": (excess.abs() > args.clip_coef).sum() / count,
                         "losses/fwd_loss": fwd_loss,
                         "losses/loss": loss,
                     }

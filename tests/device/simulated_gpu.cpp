@@ -515,13 +515,15 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("convolution", torch::CppFunction::makeFromBoxedFunction<&kernel>());
   m.impl("convolution_backward", torch::CppFunction::makeFromBoxedFunction<&kernel>());
   // Structured operators have CUDA kernels for all variants; the composite ones would allocate an
-  // output and call the variant with out=, two events where CUDA has one.
+  // output and call the variant with out=, two events where CUDA has one. Operators on lists of
+  // tensors start one kernel there, and one per tensor on a CPU.
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     auto op = dispatcher.findOp(name);
-    if (name.name.rfind("aten::", 0) == 0 && op &&
-        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
-        op->hasKernelForDispatchKey(c10::DispatchKey::CPU))
+    if (name.name.rfind("aten::", 0) != 0 || !op) continue;
+    bool structured = op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
+        op->hasKernelForDispatchKey(c10::DispatchKey::CPU);
+    if (structured || name.name.rfind("aten::_foreach_", 0) == 0)
       m.impl(full_name(*op).substr(6).c_str(), torch::CppFunction::makeFromBoxedFunction<&kernel>());
   }
 }

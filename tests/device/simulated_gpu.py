@@ -122,15 +122,14 @@ class Counts:
     upload_bytes: int = 0
     download_bytes: int = 0
     lines: Counter[str] = field(default_factory=Counter, repr=False, compare=False)
-    """How often each line of the project made the host wait, or copied."""
+    """How often each line of the project started a kernel, copied, or made the host wait."""
 
     def record(self, kind: str, what: str, size: int) -> None:
         """Take in one event of simulated_gpu.cpp."""
+        self.lines[f"{kind} ({what}) at {_own_line()}"] += 1
         if kind == "launch":
             self.launches += 1
-            return
-        self.lines[f"{kind} ({what}) at {_own_line()}"] += 1
-        if kind == "sync":
+        elif kind == "sync":
             self.syncs += 1
         elif kind == "upload":
             self.uploads += 1

@@ -183,6 +183,17 @@ def test_each_kind_of_work_is_counted() -> None:
     assert any("tests/device/gpu/test_tool.py:" in line for line in counts.lines)
 
 
+def test_an_operator_on_a_list_of_tensors_is_one_launch() -> None:
+    tensors = [on_gpu(3), on_gpu(2, 2)]
+    with simulated_gpu.counting() as counts:
+        norms = torch._foreach_norm(tensors, 2, torch.float64)
+        torch._foreach_mul_(tensors, norms[0].float())
+    assert counts == simulated_gpu.Counts(launches=3)
+    assert all(norm.is_cuda and norm.dtype == torch.float64 for norm in norms)
+    assert [norm.item() for norm in norms] == pytest.approx([5**0.5, 14**0.5])
+    assert tensors[1].tolist() == pytest.approx(np.array([[0.0, 1.0], [2.0, 3.0]]) * 5**0.5)
+
+
 def test_a_backward_pass_is_counted() -> None:
     weight = nn.Parameter(on_gpu(3))
     loss = (weight * 2).sum()
