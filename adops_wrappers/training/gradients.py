@@ -27,8 +27,8 @@ def clip_gradients(parameters: list[nn.Parameter], largest: float) -> torch.Tens
         largest: 0 leaves the gradients as they are.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
-    norms = torch._foreach_norm(gradients, 2, torch.float64)  # type: ignore[no-untyped-call]
-    norm = torch.linalg.vector_norm(torch.stack(norms))
+    norms = torch._foreach_norm(gradients, 2, torch.float64)
+    norm: torch.Tensor = torch.norm(torch.stack(norms))
     if largest:
         scale = torch.clamp(largest / (norm + 1e-6), max=1.0)
         torch._foreach_mul_(gradients, scale.float())

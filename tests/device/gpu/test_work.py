@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gymnasium as gym
+import numpy as np
 import pytest
+import torch
 
+from adops_wrappers.training.encoding import Encoder
 from tests.device.commands import SMALL
-from tests.device.simulated_gpu import Counts
+from tests.device.simulated_gpu import Counts, counting
 from tests.device.work import measure
 
 pytest.importorskip("ale_py")
 pytest.importorskip("tyro")
+import ppo_rnd
 
 FLAGS = (
     *("--num-envs", "2", "--num-steps", "6", "--total-iterations", "3", "--no-tensorboard"),
@@ -48,21 +53,27 @@ def test_no_minibatch_waits_whatever_is_trained(flags: tuple[str, ...], tmp_path
     assert_at_most(found.minibatch, PER_MINIBATCH)
 
 
+STACK = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+
+
+def random_frames(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (*shape, 4, 84, 84), dtype=np.uint8)
+
+
+def test_frames_are_permuted_on_the_device() -> None:
+    frames = random_frames(2)
+    with counting() as counts:
+        stored = Encoder(STACK, "atari", torch.device("cuda")).encode(frames)
+    assert counts == Counts(launches=1, uploads=1, upload_bytes=frames.nbytes)
+    np.testing.assert_array_equal(stored.cpu().numpy(), frames.transpose(0, 2, 3, 1))
+
+
 def test_frames_are_kept_as_bytes() -> None:
-    import gymnasium as gym
-    import numpy as np
-    import ppo_rnd
-    import torch
-
-    from adops_wrappers.training.encoding import Encoder
-
-    space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    rng = np.random.default_rng(0)
-    frames = rng.integers(0, 256, (3, 2, 4, 84, 84), dtype=np.uint8)
+    frames = random_frames(3, 2)
     losses = {}
     for device in ("cpu", "cuda"):
         torch.manual_seed(0)
-        bonus = ppo_rnd.RNDBonus(Encoder(space, "atari", torch.device(device)), 64, 3, 2)
+        bonus = ppo_rnd.RNDBonus(Encoder(STACK, "atari", torch.device(device)), 64, 3, 2)
         scores = np.array([bonus.reward(None, None, frame) for frame in frames])
         losses[device] = bonus.loss(torch.arange(6, device=device), 6).item()
         assert losses[device] == pytest.approx(scores.mean(), rel=1e-5)
