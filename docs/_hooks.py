@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from _docstrings import GREEK
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
@@ -31,20 +32,10 @@ UNTOUCHED = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<math.*?</math>|<[^>]+>)
 PUNCTUATED = re.compile(
     r"(\(?<math(?:(?!</math>).)*</math>[.,;:)]+|\(<math(?:(?!</math>).)*</math>)"
 )
-GREEK = {
-    "α": r"\alpha",
-    "β": r"\beta",
-    "γ": r"\gamma",
-    "δ": r"\delta",
-    "ε": r"\varepsilon",
-    "ζ": r"\zeta",
-    "λ": r"\lambda",
-    "Φ": r"\Phi",
-    "Ω": r"\Omega",
-}
 SYMBOL = re.compile(
     rf"(?<![\w/])(?:([A-ZΩδγcfζ])(′?)_([EItn]|IE)|([FQVWs])′|F₂|([{''.join(GREEK)}]))(?![\w′])"
 )
+TEST_NAME = re.compile(r"(?<=<code>)test_\w+(?=</code>)")
 CITED = re.compile(r"\beq\. ([a-z0-9_]+)")
 NUMBERED = re.compile(r'^\| <a id="eq-(\d+)"></a>\d+ \| `(\w+)`', re.MULTILINE)
 ERRATA = Path(__file__).with_name("errata.md").read_text(encoding="utf-8")
@@ -66,13 +57,17 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Typeset $…$, $$…$$ and, outside of code, the symbols and citations of docstrings."""
+    """Typeset $…$, $$…$$ and, outside of code, the symbols and citations of docstrings.
+
+    The long names of tests in tables may break after an underscore.
+    """
     errata = "../" * page.url.count("/") + "errata.html"
     parts = UNTOUCHED.split(FORMULA.sub(_typeset, content))
     parts[::2] = [
         CITED.sub(partial(_cite, errata), SYMBOL.sub(_symbol, text)) for text in parts[::2]
     ]
-    return PUNCTUATED.sub(r'<span class="together">\1</span>', "".join(parts))
+    shown = PUNCTUATED.sub(r'<span class="together">\1</span>', "".join(parts))
+    return TEST_NAME.sub(lambda name: name[0].replace("_", "_<wbr>"), shown)
 
 
 def mathml(latex: str, display: str = "inline") -> str:

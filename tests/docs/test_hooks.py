@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("griffe")
 pytest.importorskip("latex2mathml")
 pytest.importorskip("mkdocs")
 
@@ -58,3 +59,9 @@ def test_plain_text_is_typeset_but_not_code(hooks: Any) -> None:
     assert shown.count("<math") == 3
     assert hooks.mathml(r"\varepsilon") in shown
     assert '<a href="../errata.html#eq-16">eq. 16</a>' in shown
+
+
+def test_names_of_tests_may_break(hooks: Any) -> None:
+    page = SimpleNamespace(url="training.html")
+    shown = hooks.on_page_content("<td><code>test_a_b</code> <code>a_b</code></td>", page=page)
+    assert shown == "<td><code>test_<wbr>a_<wbr>b</code> <code>a_b</code></td>"

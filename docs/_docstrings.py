@@ -1,0 +1,57 @@
+"""Prepares docstrings for the site: "Example:" sections are code, and plain formulas are LaTeX."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+GREEK = {
+    "α": r"\alpha",
+    "β": r"\beta",
+    "γ": r"\gamma",
+    "δ": r"\delta",
+    "ε": r"\varepsilon",
+    "ζ": r"\zeta",
+    "λ": r"\lambda",
+    "Φ": r"\Phi",
+    "Ω": r"\Omega",
+}
+SIGNS = {"−": "-", "≤": r"\le ", "≥": r"\ge ", "Σ": r"\sum", "π": r"\pi", "′": "'"}
+# A letter with an exponent, or with an index in braces: γ^{i−t}, f_{t−D}, V_E^π. The other
+# symbols of docstrings, such as V_E, are set once the page is HTML.
+SCRIPT = r"\{[^{}\s]*(?: [≤<] [^{}\s]*)?\}|−?\w+"
+FORMULA = re.compile(
+    rf"(?<![\w`])[A-Za-zΣα-ωΦΩ]′?(?:_\w)?(?:\^(?:{SCRIPT})|_\{{[^{{}}]*\}})+(?![\w`])"
+)
+CODE = re.compile(r"(`[^`]*`)")
+
+
+class Docstrings(griffe.Extension):
+    """Rewrites a docstring before it is parsed."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Rewrite the docstring of one object."""
+        if obj.docstring is not None:
+            text = obj.docstring.value.replace("\nExample:\n", "\nExamples:\n")
+            obj.docstring.value = "\n\n".join(map(typeset, text.split("\n\n")))
+
+
+def typeset(paragraph: str) -> str:
+    """Write the formulas of a paragraph as LaTeX, unless the paragraph is code."""
+    if paragraph.startswith((" ", ">>>")) or "\n    >>>" in paragraph:
+        return paragraph
+    parts = CODE.split(paragraph)
+    parts[::2] = [
+        FORMULA.sub(lambda formula: f"${latex(formula[0])}$", text) for text in parts[::2]
+    ]
+    return "".join(parts)
+
+
+def latex(formula: str) -> str:
+    """Translate a formula as docstrings write it."""
+    for sign, command in {**SIGNS, **GREEK}.items():
+        formula = formula.replace(sign, command)
+    formula = re.sub(r"\^(-?)(\w{2,})$", r"^{\1\\text{\2}}", formula)
+    return re.sub(r"\^(-\w)$", r"^{\1}", formula)
