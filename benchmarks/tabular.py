@@ -9,11 +9,11 @@ import time
 
 import gymnasium as gym
 import numpy as np
+from evidence import sweep
 from gymnasium.vector import SyncVectorEnv
 
 from adops_wrappers.envs import GALLERY_IDS
 from adops_wrappers.tabular import FiniteMDP, audit, mdp_from_env
-from adops_wrappers.tabular.evidence import sweep
 
 ROWS, STEPS = 64, 400
 

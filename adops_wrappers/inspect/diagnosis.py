@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -18,6 +18,33 @@ from adops_wrappers.shaping.methods import METHODS
 NO_EXPLAINED_VARIANCE = 0.05
 """Below this a critic tells next to nothing about the returns."""
 _SHAPED = ("shaping/shaped_min", "shaping/shaped_max", "shaping/shaped_mean")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Write a number for a caption, with this many significant digits."""
+    if value == 0.0 or not np.isfinite(value):
+        return "0" if value == 0.0 else str(value)
+    if 1e-3 <= abs(value) < 1e5:
+        plain = f"{value:.{digits}g}" if abs(value) < 1e3 else f"{value:,.0f}"
+        return plain.replace("-", "−")
+    mantissa, exponent = f"{value:.1e}".split("e")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{mantissa}·10{raised}".replace("-", "−")
+
+
+def share(part: float) -> str:
+    """Write a share for a caption, never rounding something to nothing or to all."""
+    if 0.0 < part < 0.001:
+        return "under 0.1 %"
+    if 0.999 < part < 1.0:
+        return "over 99.9 %"
+    return f"{100.0 * part:.3g} %"
+
+
+_FLOAT32 = (
+    f"Beyond {number(LARGE_REWARD)} a float32 learner no longer sees an extrinsic reward of "
+    "order 1 beside it"
+)
 
 
 class Finding(NamedTuple):
@@ -39,7 +66,7 @@ def summarize(recording: Recording) -> list[str]:
         f"The recording holds {steps:,} steps of {recording.num_envs} environment(s) of "
         f"{recording.meta['env']}, with {ends} episode end(s), under {recording.description}.",
         f"The task paid {number(float(reward.sum()))} in all ({share(float((reward != 0).mean()))} "
-        f"of steps paid something); the raw bonus F averaged {number(float(bonus.mean()))} per "
+        f"of steps paid); the raw bonus F averaged {number(float(bonus.mean()))} per "
         f"step and F′ {number(float(shaped.mean()))}.",
     ]
     changed = float((recording.correction[valid] != 0.0).mean())
@@ -55,9 +82,9 @@ def summarize(recording: Recording) -> list[str]:
         lines.insert(
             2,
             f"The raw bonus fights the task at {share(float(fights.mean()))} of steps: at "
-            f"{share(float((fights & bad).mean()))} it makes an action look good that the critic "
-            f"holds to be bad, at {share(float((fights & ~bad).mean()))} it makes one look bad "
-            "that is not.",
+            f"{share(float((fights & bad).mean()))} it makes an action that the critic "
+            f"considers bad look good, at {share(float((fights & ~bad).mean()))} it makes one that "
+            "is not bad look bad.",
         )
         lines.append(
             f"With F′ the agent is told the opposite of the task at {share(float(left.mean()))} of "
@@ -83,12 +110,16 @@ def diagnose(
             Finding(
                 "note",
                 "No critic was recorded",
-                "Without V_E and V_I nobody can say where the bonus fights the task. Give the "
+                "Without V_E and V_I there is no telling where the bonus fights the task. Pass the "
                 "critic handle: ShapingRecorder(env, path, critic).",
             )
         )
     found += _others_explode(recording, reshaped or {})
-    return sorted(found, key=lambda finding: finding.kind != "warning")
+    return sorted(found, key=_warnings_first)
+
+
+def _warnings_first(finding: Finding) -> bool:
+    return finding.kind != "warning"
 
 
 def explained_variance(recording: Recording) -> float:
@@ -123,118 +154,97 @@ def _clamps(method: str) -> bool:
     return method in METHODS and METHODS[method].clamps
 
 
-def _explosion(recording: Recording) -> list[Finding]:
+def _explosion(recording: Recording) -> Iterator[Finding]:
     shaped = np.where(recording.valid, np.abs(recording.shaped), 0.0)
     largest = float(shaped.max())
     usual = recording.scale * float(np.abs(recording.intrinsic).max())
     if largest <= max(1e3 * usual, 1e3):
-        return []
+        return
     time, row = np.unravel_index(int(np.argmax(shaped)), shaped.shape)
     step = int(recording.episode_step[time, row]) + 1
-    text = (
+    facts = (
         f"F′ reaches {number(float(recording.shaped[time, row]))} after {step} steps of an "
         f"episode, while the raw bonus never exceeds {number(usual)}: with γ_I = "
         f"{recording.meta['gamma_int']:g} a debt grows by 1/γ_I per step, here to "
         f"γ_I^−{step} = {number(float(recording.meta['gamma_int']) ** -step)}. "
     )
-    text += (
-        f"Beyond {number(LARGE_REWARD)} a float32 learner no longer sees an extrinsic reward of "
-        "order 1 beside it."
-        if largest > LARGE_REWARD
-        else "Value losses and gradients follow it."
-    )
-    kind: Literal["warning", "note"] = "warning" if largest > LARGE_REWARD else "note"
-    return [Finding(kind, "F′ explodes" if kind == "warning" else "F′ has a long tail", text)]
+    if largest > LARGE_REWARD:
+        yield Finding("warning", "F′ explodes", f"{facts}{_FLOAT32}.")
+    else:
+        yield Finding(
+            "note", "F′ has a long tail", f"{facts}Value losses and gradients grow with it."
+        )
 
 
-def _hidden_ends(recording: Recording) -> list[Finding]:
+def _hidden_ends(recording: Recording) -> Iterator[Finding]:
     hidden = int(recording.meta["hidden_ends"])
-    if not hidden:
-        return []
-    return [
-        Finding(
+    if hidden:
+        yield Finding(
             "warning",
             "Episode ends are hidden from the shaping wrapper",
-            f"{hidden} episode end(s) were made above it, by a TimeLimit or the like: debts are "
-            "never settled there, and V(s′) is wrong. Put that wrapper below the shaping wrapper.",
+            f"A TimeLimit or a similar wrapper above it ended {hidden} episode(s): debts are not "
+            "settled there, and V(s′) is wrong. Put that wrapper below the shaping wrapper.",
         )
-    ]
 
 
-def _critic(recording: Recording) -> list[Finding]:
+def _critic(recording: Recording) -> Iterator[Finding]:
     explained = explained_variance(recording)
-    bad = _bad(recording)[recording.valid]
-    found = []
     if np.isnan(explained):
-        found.append(
-            Finding(
-                "note",
-                "V_E could not be checked",
-                "The task paid nothing here that varies, so this recording cannot say whether V_E "
-                "is any good. Where the task has paid nothing in training either, what V_E calls "
-                "a good or a bad action is noise, and so is every conflict.",
-            )
+        yield Finding(
+            "note",
+            "V_E could not be checked",
+            "The extrinsic reward did not vary here, so this recording cannot show whether V_E is "
+            "any good. If the task paid nothing during training either, V_E's verdict on an "
+            "action is noise, and so is every conflict.",
         )
     elif explained < NO_EXPLAINED_VARIANCE:
-        found.append(
-            Finding(
-                "warning",
-                "The critic explains nothing",
-                f"V_E explains {share(max(0.0, explained))} of the variance of the extrinsic "
-                f"returns (explained variance {number(explained)}): it has not learned, or it "
-                "values another policy than the recorded one. What it calls a good or a bad "
-                "action is then noise, and so is every conflict and every correction here: the "
-                "guarantee of ADOPS is for an exact critic.",
-            )
+        yield Finding(
+            "warning",
+            "The critic explains nothing",
+            f"V_E explains {share(max(0.0, explained))} of the variance of the extrinsic returns "
+            f"(explained variance {number(explained)}): it has not learned, or it values another "
+            "policy than the recorded one. Its verdict on an action is then noise, and so is "
+            "every conflict and every correction here: the guarantee of ADOPS is for an exact "
+            "critic.",
         )
-    if not bad.any():
-        found.append(
-            Finding(
-                "note",
-                "The critic sees no bad action",
-                "A_E is never negative, as early in training where V_E ≈ 0. The clamp then only "
-                "lifts totals to 0: it can add to the bonus, and take nothing away.",
-            )
+    if not _bad(recording)[recording.valid].any():
+        yield Finding(
+            "note",
+            "The critic sees no bad action",
+            "A_E is never negative, as happens early in training, when V_E ≈ 0. The clamp then "
+            "only lifts totals to 0: it can add to the bonus, but takes nothing away.",
         )
-    return found
 
 
-def _ratchet(recording: Recording) -> list[Finding]:
-    """V_I pays for itself: raw F cannot sustain it, corrections do."""
-    if not _clamps(recording.method):
-        return []
+def _ratchet(recording: Recording) -> Iterator[Finding]:
+    """V_I sustains itself: not raw F but corrections pay for it."""
     third = -(-recording.steps // 3)
     late = recording.valid[-third:]
-    if not late.any():
-        return []
+    if not _clamps(recording.method) or not late.any():
+        return
     bonus = recording.scale * float(recording.intrinsic[-third:][late].mean())
     shaped = float(recording.shaped[-third:][late].mean())
     value = float(recording.value_int[-third:][late].mean())
     gamma = float(recording.meta["gamma_int"])
     supported = max(0.0, bonus) / max(1.0 - gamma, 1e-6)
-    if not (shaped - bonus > max(bonus, 0.0) and value > 2.0 * supported):
-        return []
-    return [
-        Finding(
+    if shaped - bonus > max(bonus, 0.0) and value > 2.0 * supported:
+        yield Finding(
             "warning",
             "V_I is ratcheting",
             f"V_I averages {number(value)} in the last third of the recording, but a raw bonus of "
-            f"{number(bonus)} per step supports no more than {number(supported)}. The rest is paid "
-            f"by corrections, {number(shaped - bonus)} per step: F′ keeps up a value whose bonus "
+            f"{number(bonus)} per step supports at most {number(supported)}. Corrections of "
+            f"{number(shaped - bonus)} per step pay for the rest: F′ keeps up a value whose bonus "
             "has faded, and V_I does not forget it. Check that some action has A_E < 0 here.",
         )
-    ]
 
 
-def _resolution(recording: Recording) -> list[Finding]:
+def _resolution(recording: Recording) -> Iterator[Finding]:
     """A margin ε that the learner's float32 rounds away."""
-    if not _clamps(recording.method):
-        return []
     bad = _bad(recording) & recording.valid
-    # Only where the correction has moved the total to its margin does ε decide.
+    # ε only decides where the correction has moved the total to its margin.
     bad &= (recording.correction != 0.0) & (recording.zeta[:, None] >= 1.0)
-    if not bad.any():
-        return []
+    if not _clamps(recording.method) or not bad.any():
+        return
     single = {
         name: getattr(recording, name)[bad].astype(np.float32)
         for name in ("advantage_ext", "shaped", "value_int", "next_value_int")
@@ -243,30 +253,27 @@ def _resolution(recording: Recording) -> list[Finding]:
     delta_int = single["shaped"] + gamma * single["next_value_int"] - single["value_int"]
     ext_coef, int_coef = (np.float32(recording.meta[key]) for key in ("ext_coef", "int_coef"))
     lost = float((ext_coef * single["advantage_ext"] + int_coef * delta_int >= 0.0).mean())
-    if lost <= 0.01:
-        return []
-    return [
-        Finding(
+    if lost > 0.01:
+        yield Finding(
             "note",
             "ε is below float32",
-            f"With ε = {number(float(recording.meta['epsilon']))} the corrected total of a bad "
-            f"action comes out as not negative at {share(lost)} of those steps when it is computed "
-            "in float32, as most learners do. Choose a larger epsilon if they should count.",
+            f"Most learners compute in float32. With ε = "
+            f"{number(float(recording.meta['epsilon']))} the corrected total of a bad action then "
+            f"comes out as not negative at {share(lost)} of those steps. Choose a larger epsilon "
+            "if they should count.",
         )
-    ]
 
 
-def _others_explode(recording: Recording, reshaped: Mapping[str, FloatArray]) -> list[Finding]:
+def _others_explode(recording: Recording, reshaped: Mapping[str, FloatArray]) -> Iterator[Finding]:
     sizes = {
         name: float(np.abs(np.where(np.isnan(stream), np.inf, stream)).max())
         for name, stream in reshaped.items()
         if name != recording.method
     }
     large = {name: size for name, size in sizes.items() if size > LARGE_REWARD}
-    if not large:
-        return []
-    listed = ", ".join(f"{name} (|F′| up to {number(size)})" for name, size in large.items())
-    return [Finding("note", "Other methods would explode on this rollout", f"{listed}.")]
+    if large:
+        listed = ", ".join(f"{name} (|F′| up to {number(size)})" for name, size in large.items())
+        yield Finding("note", "Other methods would explode on this rollout", f"{listed}.")
 
 
 def summarize_run(run: Run) -> list[str]:
@@ -280,7 +287,7 @@ def summarize_run(run: Run) -> list[str]:
         if run.has(name):
             first, end = _mean(run[name][:last]), _mean(run[name][-last:])
             lines.append(
-                f"{words} {share(first)} of steps in the beginning, {share(end)} at the end."
+                f"{words} {share(first)} of steps at the beginning, {share(end)} at the end."
             )
     if run.has("charts/episodic_return_recent"):
         returns = run["charts/episodic_return_recent"]
@@ -291,86 +298,53 @@ def summarize_run(run: Run) -> list[str]:
 
 def diagnose_run(run: Run) -> list[Finding]:
     """Return what is wrong, or worth knowing, about a run; warnings first."""
-    found: list[Finding] = []
-    last = max(1, len(run) // 10)
+    return sorted(_run_findings(run, max(1, len(run) // 10)), key=_warnings_first)
+
+
+def _run_findings(run: Run, last: int) -> Iterator[Finding]:
     sizes = [np.nanmax(np.abs(run[name])) for name in _SHAPED if run.has(name)]
     if sizes and max(sizes) > LARGE_REWARD:
-        found.append(
-            Finding(
-                "warning",
-                "F′ explodes",
-                f"|F′| reaches {number(float(max(sizes)))}. Beyond {number(LARGE_REWARD)} a "
-                "float32 learner no longer sees an extrinsic reward of order 1 beside it: debts "
-                "grow like γ^−length. Use shorter episodes, a larger γ, or GRM with a small delay.",
-            )
+        yield Finding(
+            "warning",
+            "F′ explodes",
+            f"|F′| reaches {number(float(max(sizes)))}. {_FLOAT32}: debts grow like γ^−length. "
+            "Use shorter episodes, a larger γ, or GRM with a small delay.",
         )
     name = "losses/explained_variance_ext"
-    if run.has(name) and _mean(run[name][-last:]) < NO_EXPLAINED_VARIANCE:
-        found.append(
-            Finding(
-                "warning",
-                "The critic explains nothing",
-                f"In the last tenth of the run V_E has an explained variance of "
-                f"{number(_mean(run[name][-last:]))}. What it calls a good or a bad action is then "
-                "noise, and the guarantee of ADOPS is for an exact critic.",
-            )
+    if not run.has(name):
+        yield Finding(
+            "note",
+            "Nothing to learn from yet",
+            "The extrinsic returns never varied, so V_E had nothing to explain.",
         )
-    elif not run.has(name):
-        found.append(
-            Finding(
-                "note",
-                "Nothing to learn from yet",
-                "The extrinsic returns never varied, so V_E had nothing to explain.",
-            )
+    elif _mean(run[name][-last:]) < NO_EXPLAINED_VARIANCE:
+        yield Finding(
+            "warning",
+            "The critic explains nothing",
+            f"In the last tenth of the run V_E has an explained variance of "
+            f"{number(_mean(run[name][-last:]))}. Its verdict on an action is then noise, and the "
+            "guarantee of ADOPS is for an exact critic.",
         )
-    found += _run_ratchet(run, last)
-    return sorted(found, key=lambda finding: finding.kind != "warning")
-
-
-def _run_ratchet(run: Run, last: int) -> list[Finding]:
-    names = ("shaping/raw_mean", "shaping/shaped_mean")
     method = str(run.setting("shaping") or run.setting("method") or "").lower()
-    if not _clamps(method) or not all(run.has(name) for name in names):
-        return []
-    raw, shaped = (run[name] for name in names)
+    if _clamps(method) and run.has("shaping/raw_mean") and run.has("shaping/shaped_mean"):
+        yield from _run_ratchet(run["shaping/raw_mean"], run["shaping/shaped_mean"], last)
+
+
+def _run_ratchet(raw: FloatArray, shaped: FloatArray, last: int) -> Iterator[Finding]:
     raw_first, raw_end = _mean(raw[:last]), _mean(raw[-last:])
     shaped_first, shaped_end = _mean(shaped[:last]), _mean(shaped[-last:])
     faded = raw_end < 0.5 * raw_first
     kept_up = shaped_end > 0.8 * shaped_first and shaped_end > 2.0 * max(raw_end, 0.0)
-    if not (faded and kept_up):
-        return []
-    return [
-        Finding(
+    if faded and kept_up:
+        yield Finding(
             "warning",
             "V_I is ratcheting",
             f"The raw bonus faded from {number(raw_first)} to {number(raw_end)} per step, but F′ "
             f"went from {number(shaped_first)} to {number(shaped_end)}: corrections keep up a "
             "value that the bonus no longer supports, and V_I does not forget it.",
         )
-    ]
 
 
 def _mean(values: FloatArray) -> float:
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else float("nan")
-
-
-def number(value: float, digits: int = 3) -> str:
-    """Write a number for a caption, with so many digits that count."""
-    if value == 0.0 or not np.isfinite(value):
-        return "0" if value == 0.0 else str(value)
-    if 1e-3 <= abs(value) < 1e5:
-        plain = f"{value:.{digits}g}" if abs(value) < 1e3 else f"{value:,.0f}"
-        return plain.replace("-", "−")
-    mantissa, exponent = f"{value:.1e}".split("e")
-    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{mantissa}·10{raised}".replace("-", "−")
-
-
-def share(part: float) -> str:
-    """Write a share for a caption, never rounding something to nothing or to all."""
-    if 0.0 < part < 0.001:
-        return "under 0.1 %"
-    if 0.999 < part < 1.0:
-        return "over 99.9 %"
-    return f"{100.0 * part:.3g} %"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import weakref
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -207,6 +206,9 @@ class RecorderCore:
 class RecorderTwin(Twin[AnyEnv]):
     """What the recorder for one env and the one for a vector env share."""
 
+    _probe: Callable[[AnyEnv], Any]
+    """Wraps a stack that has no shaping wrapper with one that changes nothing."""
+
     def __init__(
         self,
         env: AnyEnv,
@@ -242,10 +244,6 @@ class RecorderTwin(Twin[AnyEnv]):
             ext_coef=ext_coef,
             int_coef=int_coef,
         )
-
-    @abstractmethod
-    def _probe(self, env: AnyEnv) -> Any:
-        """Wrap a stack without a shaping wrapper with one that changes nothing."""
 
     @property
     def core(self) -> ShapingCore:

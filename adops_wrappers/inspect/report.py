@@ -17,7 +17,7 @@ from adops_wrappers._files import write_atomically
 from adops_wrappers.inspect import diagnosis, plots
 from adops_wrappers.inspect.conflicts import conflict_mask, conflicts
 from adops_wrappers.inspect.diagnosis import number, share
-from adops_wrappers.inspect.plots.film import action_name
+from adops_wrappers.inspect.plots.conflicts import action_name
 from adops_wrappers.inspect.plots.style import require_matplotlib
 from adops_wrappers.inspect.recording import Recording
 from adops_wrappers.inspect.reshape import can_reshape, reshape

@@ -14,6 +14,15 @@ from adops_wrappers.wrappers.base import ShapingWrapper, SingleEnvWrapper
 Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
+class _Probe(ShapingWrapper):
+    """A method that changes nothing, not even `info`, for a stack that has none."""
+
+    passes_through = True
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env, NoShaping, needs_intrinsic=False)
+
+
 class ShapingRecorder(RecorderTwin[gym.Env[Any, Any]], SingleEnvWrapper):
     """Writes R, F, F′, V_E, V_I, ends, actions and pictures of every step into one file.
 
@@ -57,8 +66,7 @@ class ShapingRecorder(RecorderTwin[gym.Env[Any, Any]], SingleEnvWrapper):
         >>> folder.cleanup()
     """
 
-    def _probe(self, env: gym.Env[Any, Any]) -> _Probe:
-        return _Probe(env)
+    _probe = _Probe
 
     def step(self, action: Any) -> Step:
         """Step the env and record what happened."""
@@ -71,28 +79,3 @@ class ShapingRecorder(RecorderTwin[gym.Env[Any, Any]], SingleEnvWrapper):
         """Close the file and the env."""
         self.recorder.close()
         super().close()
-
-
-class _Probe(ShapingWrapper):
-    """A method that changes nothing, for a stack that has none: not even `info`."""
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        self.below = _Below(env)
-        super().__init__(self.below, NoShaping, needs_intrinsic=False)
-
-    def step(self, action: Any) -> Step:
-        super().step(action)
-        return self.below.answer
-
-
-class _Below(SingleEnvWrapper):
-    """Keeps what the env has returned."""
-
-    answer: Step
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        self._wrap(env)
-
-    def step(self, action: Any) -> Step:
-        self.answer = self.env.step(action)
-        return self.answer

@@ -9,9 +9,18 @@ from gymnasium.vector import VectorEnv
 
 from adops_wrappers.inspect.recorder import RecorderTwin
 from adops_wrappers.shaping.none import NoShaping
-from adops_wrappers.vector.base import AnyVectorWrapper, ShapingWrapper, VectorEnvWrapper
+from adops_wrappers.vector.base import ShapingWrapper, VectorEnvWrapper
 
 Step = tuple[Any, Any, Any, Any, dict[str, Any]]
+
+
+class _Probe(ShapingWrapper):
+    """A method that changes nothing, not even `info`, for a stack that has none."""
+
+    passes_through = True
+
+    def __init__(self, env: VectorEnv) -> None:
+        super().__init__(env, NoShaping, needs_intrinsic=False)
 
 
 class ShapingRecorder(RecorderTwin[VectorEnv], VectorEnvWrapper):
@@ -34,8 +43,7 @@ class ShapingRecorder(RecorderTwin[VectorEnv], VectorEnvWrapper):
         >>> folder.cleanup()
     """
 
-    def _probe(self, env: VectorEnv) -> _Probe:
-        return _Probe(env)
+    _probe = _Probe
 
     def step(self, actions: Any) -> Step:
         """Step the env and record what happened."""
@@ -48,25 +56,3 @@ class ShapingRecorder(RecorderTwin[VectorEnv], VectorEnvWrapper):
         """Close the file and the env."""
         self.recorder.close()
         super().close(**kwargs)
-
-
-class _Probe(ShapingWrapper):
-    """A method that changes nothing, for a stack that has none: not even `info`."""
-
-    def __init__(self, env: VectorEnv) -> None:
-        self.below = _Below(env)
-        super().__init__(self.below, NoShaping, needs_intrinsic=False)
-
-    def step(self, actions: Any) -> Step:
-        super().step(actions)
-        return self.below.answer
-
-
-class _Below(AnyVectorWrapper):
-    """Keeps what the env has returned."""
-
-    answer: Step
-
-    def step(self, actions: Any) -> Step:
-        self.answer = self.env.step(actions)
-        return self.answer

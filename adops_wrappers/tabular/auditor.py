@@ -20,8 +20,8 @@ from adops_wrappers.tabular.oracle import (
     expected_correction,
     ideal_values,
 )
-from adops_wrappers.tabular.report import AuditReport, compare, make_report
-from adops_wrappers.tabular.settings import AuditedMethod, AuditSettings, Shaping, parse_settings
+from adops_wrappers.tabular.report import AuditReport, compare
+from adops_wrappers.tabular.settings import AuditSettings, Shaping, parse_settings
 from adops_wrappers.tabular.unfold import Problem, build_problem, with_shaper
 
 Bonus = npt.ArrayLike | HistoryBonus | FutureBonus
@@ -115,15 +115,15 @@ def _audit(
     if callable(shaping) and not isinstance(shaping, type):
         own_table = _own_table(mdp, bonus, shaping)
     options = parse_settings(shaping, mdp.gamma, horizon, settings)
-    method = options.method.declaration
+    method = options.method
     problem = build_problem(
         mdp, bonus, horizon, bonus_scale=method.intrinsic_scale, max_nodes=options.max_nodes
     )
     values = _values(mdp, problem, options)
     before = values.optimal
-    if method.remembers_episode and not _never_settles(options.method, problem.graph):
+    if method.remembers_episode and not _never_settles(options, problem.graph):
         rows = edge_transitions(problem.graph, problem.bonus, values, options.sampled_advantage)
-        unfolded = with_shaper(problem.graph, rows, options.method.make_shaper, options.max_nodes)
+        unfolded = with_shaper(problem.graph, rows, options.make_shaper, options.max_nodes)
         problem, before = problem.unfolded(unfolded), before[unfolded.node]
         shaped = unfolded.output
     elif own_table is not None:
@@ -135,23 +135,22 @@ def _audit(
     weight = options.int_coef * (options.gamma_int / mdp.gamma) ** graph.time[graph.source]
     _, q = solver.maximise(graph, options.ext_coef * graph.reward + weight * shaped, mdp.gamma)
     after = solver.optimal_actions(q, options.tie_tolerance)
-    verdict = compare(graph, mdp.gamma, before, after, any_start=mdp.start is None)
-    return make_report(
+    return compare(
         mdp,
-        verdict,
+        graph,
         problem.state,
-        (before, after),
-        steps=[problem.step(edge, problem.bonus[edge], shaped[edge]) for edge in verdict.path],
+        before,
+        after,
+        describe=lambda path: (problem.step(e, problem.bonus[e], shaped[e]) for e in path),
         shaped_bonus=problem.shaped_table(mdp, shaped, horizon),
-        method=options.method,
+        method=method.name,
+        zeta=options.zeta,
         horizon=horizon,
     )
 
 
 def _values(mdp: FiniteMDP, problem: Problem, options: AuditSettings) -> IdealValues:
-    value_int = (
-        None if options.method.declaration.needs_critic else np.zeros(problem.graph.num_nodes)
-    )
+    value_int = None if options.method.needs_critic else np.zeros(problem.graph.num_nodes)
     if options.value_int is not None:
         given = _state_values(mdp, "value_int", options.value_int)
         value_int = np.where(mdp.terminal, 0.0, given)[problem.state]
@@ -171,9 +170,9 @@ def _shape(
 ) -> FloatArray:
     """Return F′ per edge for a method without memory."""
     graph, bonus = problem.graph, problem.bonus
-    make_shaper = options.method.make_shaper
+    make_shaper = options.make_shaper
     expected = options.form == "expected" and not options.sampled_advantage
-    if options.method.declaration.clamps and expected:
+    if options.method.clamps and expected:
         shaper = make_shaper(graph.num_nodes * graph.num_actions)
         return bonus + expected_correction(graph, bonus, values, shaper)
     rows = edge_transitions(graph, bonus, values, options.sampled_advantage)
@@ -202,9 +201,9 @@ def _potentials(mdp: FiniteMDP, problem: Problem, potential: Any) -> tuple[Float
     return now, later
 
 
-def _never_settles(method: AuditedMethod, graph: Graph) -> bool:
-    # Where no episode ever ends PBIM takes nothing back: it is the raw bonus.
-    shaper = method.make_shaper(1)
+def _never_settles(options: AuditSettings, graph: Graph) -> bool:
+    # Where no episode ever ends, PBIM takes nothing back: it is the raw bonus.
+    shaper = options.make_shaper(1)
     return isinstance(shaper, PBIM) and not shaper.normalize and not graph.ended.any()
 
 

@@ -210,20 +210,9 @@ def _keys(nodes: IntArray, memories: FloatArray) -> FloatArray:
 def _merge(known: FloatArray, found: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:
     """Return all keys, the index of each found key among them, and the rows that are new."""
     both = np.concatenate([known, found])
-    if not len(both):
-        empty = np.zeros(0, dtype=np.int64)
-        return both, empty, empty
-    order = np.lexsort(both.T[::-1])
-    sorted_keys = both[order]
-    is_first = np.concatenate([[True], (sorted_keys[1:] != sorted_keys[:-1]).any(axis=1)])
-    group = np.cumsum(is_first) - 1
-    # lexsort is stable, so that the first of each group is the earliest row with this key.
-    earliest = order[is_first]
-    fresh = np.sort(earliest[earliest >= len(known)])
-    index = np.zeros(len(both), dtype=np.int64)
-    index[: len(known)] = np.arange(len(known))
-    index[fresh] = len(known) + np.arange(len(fresh))
-    representative = np.empty(len(both), dtype=np.int64)
-    representative[order] = earliest[group]
-    place = index[representative[len(known) :]]
+    # `first` is the earliest row with each key.
+    _, first, group = np.unique(both, axis=0, return_index=True, return_inverse=True)
+    fresh = np.sort(first[first >= len(known)])
+    index = np.where(first < len(known), first, len(known) + np.searchsorted(fresh, first))
+    place = index[group.reshape(-1)][len(known) :]
     return np.concatenate([known, both[fresh]]), place, fresh - len(known)

@@ -11,8 +11,10 @@ import numpy.typing as npt
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, FloatArray
-from adops_wrappers.tabular import _arrays, solver
+from adops_wrappers.tabular import solver
 from adops_wrappers.tabular.graph import Graph, IntArray
+
+_SUM_TOLERANCE = 1e-8
 
 
 class Solution(NamedTuple):
@@ -74,7 +76,7 @@ class FiniteMDP:
         action_names: Sequence[str] | None = None,
         grid: GridView | None = None,
     ) -> None:
-        self.transition = _arrays.floats("transition", transition)
+        self.transition = _floats("transition", transition)
         if self.transition.ndim != 3 or self.transition.shape[0] != self.transition.shape[2]:
             raise ValueError(
                 "transition must have shape (S, A, S), the probability of each next state, got "
@@ -84,10 +86,10 @@ class FiniteMDP:
         if 0 in self.transition.shape:
             raise ValueError("An MDP needs at least one state and one action, got none.")
         self.gamma = _checks.discount("gamma", gamma)
-        self.terminal = _arrays.terminal_mask(terminal, self.num_states)
-        _arrays.check_transition(self.transition, self.terminal)
+        self.terminal = self._terminal_mask(terminal)
+        _check_transition(self.transition, self.terminal)
         self.reward = self.table("reward", reward)
-        self.start = None if start is None else _arrays.start_distribution(start, self.num_states)
+        self.start = None if start is None else self._start_distribution(start)
         if action_names is not None and len(action_names) != self.num_actions:
             raise ValueError(
                 f"action_names must hold {self.num_actions} names, got {len(action_names)}."
@@ -129,7 +131,7 @@ class FiniteMDP:
 
     def table(self, name: str, values: npt.ArrayLike) -> FloatArray:
         """Return `values` as a checked float table of shape (S, A) or (S, A, S)."""
-        array = _arrays.floats(name, values)
+        array = _floats(name, values)
         short = (self.num_states, self.num_actions)
         if array.shape not in (short, (*short, self.num_states)):
             raise ValueError(
@@ -191,11 +193,8 @@ class FiniteMDP:
             if not ((array >= 0) & (array < self.num_actions)).all():
                 raise ValueError(f"policy names actions outside 0 … {self.num_actions - 1}.")
             return np.asarray(np.eye(self.num_actions)[array], dtype=np.float64)
-        table = _arrays.floats("policy", array)
-        if (
-            table.shape != (self.num_states, self.num_actions)
-            or not _arrays.distributions(table).all()
-        ):
+        table = _floats("policy", array)
+        if table.shape != (self.num_states, self.num_actions) or not _distributions(table).all():
             raise ValueError(
                 f"policy must hold probabilities of shape {(self.num_states, self.num_actions)} "
                 f"that sum to 1 in every state, or {self.num_states} whole numbers; got shape "
@@ -205,7 +204,45 @@ class FiniteMDP:
 
     def state_index(self, state: Any) -> int:
         """Return `state` as an index, or raise if there is no such state."""
-        return _arrays.state_index(state, self.num_states)
+        try:
+            index = int(state)
+        except (TypeError, ValueError):
+            index = -1
+        if index != state or not 0 <= index < self.num_states:
+            raise ValueError(f"Unknown state {state!r}: the states are 0 … {self.num_states - 1}.")
+        return index
+
+    def _terminal_mask(self, terminal: npt.ArrayLike | None) -> BoolArray:
+        """Return a mask of terminal states, given as a mask or as a list of states."""
+        mask = np.zeros(self.num_states, dtype=np.bool_)
+        if terminal is None:
+            return mask
+        given = np.asarray(terminal)
+        if given.dtype == np.bool_:
+            if given.shape != mask.shape:
+                raise ValueError(
+                    f"terminal must be a mask of shape {mask.shape} or a list of states, got a "
+                    f"mask of shape {given.shape}."
+                )
+            return np.array(given, dtype=np.bool_)
+        for state in given.reshape(-1).tolist():
+            mask[self.state_index(state)] = True
+        return mask
+
+    def _start_distribution(self, start: npt.ArrayLike) -> FloatArray:
+        """Return a start distribution, given as one or as the only start state."""
+        given = np.asarray(start)
+        if given.ndim == 0:
+            distribution = np.zeros(self.num_states)
+            distribution[self.state_index(given.item())] = 1.0
+            return distribution
+        array = _floats("start", given)
+        if array.shape != (self.num_states,) or not _distributions(array):
+            raise ValueError(
+                f"start must be a state or a distribution of shape ({self.num_states},) that sums "
+                f"to 1, got shape {array.shape} and sum {array.sum():.9g}."
+            )
+        return array
 
     def require_finite_values(self, horizon: int | None) -> None:
         """Raise if values without a horizon may be infinite, or if the horizon is no length."""
@@ -235,3 +272,36 @@ def on_edges(table: FloatArray, source: IntArray, action: IntArray, target: IntA
     """Return the entries of an (S, A) or (S, A, S) table for each transition."""
     edges: FloatArray = table[source, action] if table.ndim == 2 else table[source, action, target]
     return edges
+
+
+def _check_transition(transition: FloatArray, terminal: BoolArray) -> None:
+    """Raise unless every state that is not terminal has a distribution for every action."""
+    wrong = ~_distributions(transition) & ~terminal[:, None]
+    if wrong.any():
+        state, action = (int(i) for i in np.argwhere(wrong)[0])
+        row = transition[state, action]
+        raise ValueError(
+            f"transition[{state}, {action}] is no probability distribution: it sums to "
+            f"{row.sum():.9g} and its least entry is {row.min():.9g}. The entries of every "
+            "state and action must be at least 0 and sum to 1; only terminal states may have "
+            "other rows."
+        )
+
+
+def _floats(name: str, values: npt.ArrayLike) -> FloatArray:
+    """Return a finite float64 copy of `values`."""
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array of numbers: {error}.") from error
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"{name} must be finite, but {name}{list(where)} is {array[where]}.")
+    return array
+
+
+def _distributions(array: FloatArray) -> BoolArray:
+    """Return which rows of the last axis are probability distributions."""
+    sums_to_one = np.abs(array.sum(axis=-1) - 1.0) <= _SUM_TOLERANCE
+    ok: BoolArray = sums_to_one & (array >= 0.0).all(axis=-1)
+    return ok

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ from adops_wrappers.shaping import METHODS
 from adops_wrappers.tabular import solver
 from adops_wrappers.tabular.graph import Graph, IntArray
 from adops_wrappers.tabular.mdp import FiniteMDP
-from adops_wrappers.tabular.settings import AuditedMethod
 
 _SHOWN_STATES = 6
 
@@ -64,12 +63,13 @@ class AuditReport:
     """The actions optimal after shaping, shape (S, A)."""
     mdp: FiniteMDP = field(repr=False)
     zeta: float | None = None
-    """ζ, or β of the guarded scale, which the audit held still; None where there is none."""
+    """The ζ, or β of the guarded scale, at which the audit held the method, if it has one."""
 
     def __str__(self) -> str:
         lines = [f"{self.label}: optimal policies {'PRESERVED' if self.preserved else 'CHANGED'}"]
         size = f"{self.nodes} decision points, gamma={self.mdp.gamma}"
-        lines.append(f"  compared    {size}" + _horizon_text(self.horizon))
+        horizon = "" if self.horizon is None else f", horizon={self.horizon}"
+        lines.append(f"  compared    {size}{horizon}")
         if self.zeta is not None:
             symbol = METHODS[self.method].shaper.zeta_symbol
             lines.append(f"  held        {symbol} = {self.zeta:g}, which training would move")
@@ -104,11 +104,7 @@ class AuditReport:
             "gained": _by_state(self.gained),
             "lost": _by_state(self.lost),
             "regret": self.regret,
-            "counterexample": (
-                None
-                if self.counterexample is None
-                else [step._asdict() for step in self.counterexample]
-            ),
+            "counterexample": self.counterexample and [s._asdict() for s in self.counterexample],
             "nodes": self.nodes,
             "horizon": self.horizon,
             "gamma": self.mdp.gamma,
@@ -126,47 +122,48 @@ class AuditReport:
         )
 
 
-def make_report(
+def compare(
     mdp: FiniteMDP,
-    verdict: Verdict,
+    graph: Graph,
     state: IntArray,
-    optimal: tuple[BoolArray, BoolArray],
+    before: BoolArray,
+    after: BoolArray,
     *,
-    steps: Sequence[Step],
-    shaped_bonus: FloatArray | None,
-    method: AuditedMethod,
-    horizon: int | None,
+    describe: Callable[[IntArray], Iterable[Step]],
+    **about: Any,
 ) -> AuditReport:
-    """Gather a verdict on nodes into a report on states.
+    """Compare optimal sets before and after shaping in all nodes that a policy can reach.
 
     Args:
         mdp: The task.
-        verdict: The comparison, node by node.
+        graph: The problem, unfolded as far as its horizon and memory require.
         state: The MDP's state of each node.
-        optimal: The optimal actions of each node before and after shaping.
-        steps: The counterexample.
-        shaped_bonus: F′ as a table, where it is one.
-        method: The method.
-        horizon: The horizon, if there was one.
+        before: The extrinsically optimal actions, shape (N, A).
+        after: The actions optimal for the shaped reward.
+        describe: Returns the steps of a path, given as edges.
+        **about: The report's fields that say what was audited.
     """
-    gained, lost, before, after = (
-        _per_state(mdp, state, table) for table in (verdict.gained, verdict.lost, *optimal)
+    any_start = mdp.start is None
+    counts = graph.decides if any_start and graph.layers is None else graph.reachable()
+    counts = (counts & graph.decides)[:, None]
+    gained, lost = after & ~before & counts, before & ~after & counts
+    preserved = not (gained.any() or lost.any())
+    path = [] if preserved else describe(_shortest_path(graph, gained, lost, after))
+    state_gained, state_lost, state_before, state_after = (
+        _per_state(mdp, state, table) for table in (gained, lost, before, after)
     )
     return AuditReport(
-        preserved=verdict.preserved,
-        changed_states=np.flatnonzero((gained | lost).any(axis=1)),
-        gained=gained,
-        lost=lost,
-        regret=verdict.regret,
-        counterexample=tuple(steps) or None,
-        shaped_bonus=shaped_bonus,
-        method=method.declaration.name,
-        zeta=method.zeta,
-        nodes=verdict.compared,
-        horizon=horizon,
-        optimal_before=before,
-        optimal_after=after,
+        preserved=preserved,
+        changed_states=np.flatnonzero((state_gained | state_lost).any(axis=1)),
+        gained=state_gained,
+        lost=state_lost,
+        regret=_regret(graph, mdp.gamma, after, any_start) if gained.any() else 0.0,
+        counterexample=tuple(path) or None,
+        nodes=int(np.count_nonzero(counts)),
+        optimal_before=state_before,
+        optimal_after=state_after,
         mdp=mdp,
+        **about,
     )
 
 
@@ -178,62 +175,11 @@ def _per_state(mdp: FiniteMDP, state: IntArray, table: BoolArray) -> BoolArray:
     return flat.reshape(mdp.num_states, mdp.num_actions)
 
 
-def _horizon_text(horizon: int | None) -> str:
-    return "" if horizon is None else f", horizon={horizon}"
-
-
 def _by_state(table: BoolArray) -> dict[str, list[int]]:
     return {
         str(state): np.flatnonzero(table[state]).tolist()
         for state in np.flatnonzero(table.any(axis=1)).tolist()
     }
-
-
-class Verdict(NamedTuple):
-    """The comparison, node by node."""
-
-    gained: BoolArray
-    """Actions that only the shaped task calls optimal, shape (N, A)."""
-    lost: BoolArray
-    """Actions that only the original task calls optimal, shape (N, A)."""
-    compared: int
-    """The number of nodes that counted."""
-    regret: float
-    path: IntArray
-    """The edges of a shortest trajectory whose last action was gained, or else lost."""
-
-    @property
-    def preserved(self) -> bool:
-        """Whether the optimal sets agree in every node that counts."""
-        return not (self.gained.any() or self.lost.any())
-
-
-def compare(
-    graph: Graph,
-    gamma: float,
-    before: BoolArray,
-    after: BoolArray,
-    *,
-    any_start: bool,
-) -> Verdict:
-    """Compare optimal sets before and after shaping in all nodes that a policy can reach.
-
-    Args:
-        graph: The problem.
-        gamma: Its discount.
-        before: The extrinsically optimal actions, shape (N, A).
-        after: The actions optimal for the shaped reward.
-        any_start: The regret is the largest over start nodes in place of the mean.
-    """
-    counts = graph.decides if any_start and graph.layers is None else graph.reachable()
-    counts = (counts & graph.decides)[:, None]
-    gained, lost = after & ~before & counts, before & ~after & counts
-    compared = int(np.count_nonzero(counts))
-    changed = (gained | lost).any(axis=1)
-    if not changed.any():
-        return Verdict(gained, lost, compared, 0.0, np.zeros(0, dtype=np.int64))
-    regret = _regret(graph, gamma, after, any_start) if gained.any() else 0.0
-    return Verdict(gained, lost, compared, regret, _shortest_path(graph, gained, lost, after))
 
 
 def _regret(graph: Graph, gamma: float, after: BoolArray, any_start: bool) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -99,17 +100,8 @@ def best_trajectory_values(
     """
     rank = np.arange(len(graph.source)) - graph.first_edge[graph.source]
     width = int(rank.max(initial=0)) + 1
-    chosen = Graph(
-        width,
-        graph.start,
-        graph.source,
-        rank,
-        graph.target,
-        np.ones(len(rank)),
-        graph.reward,
-        graph.ended,
-        graph.layers,
-    )
+    every = np.ones(len(rank))
+    chosen = replace(graph, num_actions=width, action=rank, probability=every, solved={})
     permitted = np.zeros((graph.num_nodes, width), dtype=np.bool_)
     permitted[graph.source, rank] = allowed[graph.source, graph.action]
     return maximise(chosen, reward, gamma, permitted)[0]

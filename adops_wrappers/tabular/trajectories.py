@@ -17,7 +17,7 @@ from adops_wrappers.tabular import solver
 from adops_wrappers.tabular.bonuses import FutureBonus
 from adops_wrappers.tabular.graph import IntArray, Product, product
 from adops_wrappers.tabular.mdp import FiniteMDP
-from adops_wrappers.tabular.report import AuditReport, compare, make_report
+from adops_wrappers.tabular.report import AuditReport, Step, compare
 from adops_wrappers.tabular.settings import Shaping, parse_settings
 from adops_wrappers.tabular.unfold import Problem
 
@@ -52,33 +52,35 @@ def audit_future(
         raise ValueError("A FutureBonus is audited with one discount and without a potential.")
     tree = _tree(mdp, horizon, options.max_nodes)
     taken = tree.edges >= 0
-    intrinsic = options.method.declaration.intrinsic_scale * _bonus(tree, taken, bonus)
+    intrinsic = options.method.intrinsic_scale * _bonus(tree, taken, bonus)
     q_ext = solver.best_values(tree.problem.graph, mdp.gamma)[1]
     before = solver.optimal_actions(q_ext, options.tie_tolerance)
     rows = _transitions(tree, taken, intrinsic, q_ext, before, mdp.gamma)
     if options.sampled_advantage:
         rows = rows._replace(advantage_ext=None)
-    shaped = options.method.make_shaper(len(tree.edges)).rollout(rows).T
+    shaped = options.make_shaper(len(tree.edges)).rollout(rows).T
     reward = np.where(taken, tree.problem.graph.reward[tree.edges], 0.0)
     total = np.where(taken, options.ext_coef * reward + options.int_coef * shaped, 0.0)
     after = solver.optimal_actions(_tree_q(tree, total, mdp.gamma), options.tie_tolerance)
-    verdict = compare(tree.problem.graph, mdp.gamma, before, after, any_start=mdp.start is None)
-    steps = []
-    if len(verdict.path):
+
+    def describe(path: IntArray) -> list[Step]:
         # F of a step depends on the future: show one trajectory that begins with this path.
-        row = int(np.argmax((tree.edges[:, : len(verdict.path)] == verdict.path).all(axis=1)))
-        steps = [
+        row = int(np.argmax((tree.edges[:, : len(path)] == path).all(axis=1)))
+        return [
             tree.problem.step(edge, intrinsic[row, t], shaped[row, t])
-            for t, edge in enumerate(verdict.path.tolist())
+            for t, edge in enumerate(path.tolist())
         ]
-    return make_report(
+
+    return compare(
         mdp,
-        verdict,
+        tree.problem.graph,
         tree.problem.state,
-        (before, after),
-        steps=steps,
+        before,
+        after,
+        describe=describe,
         shaped_bonus=None,
-        method=options.method,
+        method=options.method.name,
+        zeta=options.zeta,
         horizon=horizon,
     )
 

@@ -96,41 +96,24 @@ def build_problem(
     max_nodes: int,
 ) -> Problem:
     """Return the MDP with its bonus; without horizon and memory its nodes are the states."""
-    graph = mdp.graph
-    if isinstance(bonus, HistoryBonus):
-        table = None
-        unfolded = with_bonus(mdp, bonus, horizon, max_nodes)
-    else:
+    graph, table = mdp.graph, None
+    if not isinstance(bonus, HistoryBonus):
         table = bonus_scale * mdp.table("bonus", bonus)
         if horizon is None:
-            states = np.arange(mdp.num_states)
             per_edge = on_edges(table, graph.source, graph.action, graph.target)
-            return Problem(graph, states, graph.target, per_edge, table)
-        unfolded = with_bonus(mdp, mdp.table("bonus", bonus), horizon, max_nodes)
-    return Problem(
-        unfolded.graph,
-        unfolded.node,
-        graph.target[unfolded.edge],
-        bonus_scale * unfolded.output,
-        table,
-    )
-
-
-def with_bonus(
-    mdp: FiniteMDP, bonus: FloatArray | HistoryBonus, horizon: int | None, max_nodes: int
-) -> Product:
-    """Unfold an MDP with a horizon, a bonus's memory, or both; the output is F per edge."""
-    graph = mdp.graph
+            return Problem(graph, np.arange(mdp.num_states), graph.target, per_edge, table)
 
     def advance(
         memory: FloatArray, edges: IntArray, ended: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
         where = graph.source[edges], graph.action[edges], graph.target[edges]
-        if isinstance(bonus, HistoryBonus):
-            return bonus.step(memory, *where)
-        return on_edges(bonus, *where), memory
+        if table is not None:
+            return on_edges(table, *where), memory
+        assert isinstance(bonus, HistoryBonus)
+        intrinsic, memory = bonus.step(memory, *where)
+        return bonus_scale * intrinsic, memory
 
-    return product(
+    unfolded = product(
         graph,
         bonus.initial(mdp) if isinstance(bonus, HistoryBonus) else np.zeros(0),
         advance,
@@ -138,6 +121,8 @@ def with_bonus(
         max_nodes=max_nodes,
         way_out=_TOO_LARGE if horizon is not None else _NO_HORIZON,
     )
+    next_state = graph.target[unfolded.edge]
+    return Problem(unfolded.graph, unfolded.node, next_state, unfolded.output, table)
 
 
 def with_shaper(

@@ -52,7 +52,8 @@ class ShapingWrapper(ShapingTwin[VectorEnv], VectorEnvWrapper):
         """Step the env and rewrite F into F′."""
         self.core.before_step()
         try:
-            obs, reward, terminated, truncated, info = self.env.step(actions)
+            below = self.env.step(actions)
+            obs, reward, terminated, truncated, info = below
             reward, info = self._shape(
                 actions,
                 obs,
@@ -64,6 +65,8 @@ class ShapingWrapper(ShapingTwin[VectorEnv], VectorEnvWrapper):
         except BaseException:
             self.core.forget_episodes()
             raise
+        if self.passes_through:
+            return below
         return obs, reward, terminated, truncated, info
 
     def _shape(

@@ -67,12 +67,15 @@ class ShapingWrapper(ShapingTwin[gym.Env[Any, Any]], SingleEnvWrapper):
         """Step the env and rewrite F into F′."""
         self.core.before_step()
         try:
-            obs, reward, terminated, truncated, info = self.env.step(action)
+            below = self.env.step(action)
+            obs, reward, terminated, truncated, info = below
             reward, info = self._shape(action, obs, reward, terminated, truncated, info)
         except BaseException:
             self.core.forget_episodes()
             raise
         self._unfinished_steps = 0 if terminated or truncated else self._unfinished_steps + 1
+        if self.passes_through:
+            return below  # type: ignore[return-value]
         return obs, reward, bool(terminated), bool(truncated), info
 
     def _shape(

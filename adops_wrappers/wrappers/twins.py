@@ -48,6 +48,9 @@ class ShapingTwin(Twin[AnyEnv]):
             `adops_wrappers.core.ShapingCore`.
     """
 
+    passes_through = False
+    """Whether a step returns what the env below returned: for watching, without any effect."""
+
     def __init__(
         self,
         env: AnyEnv,

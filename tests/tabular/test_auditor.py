@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from adops_wrappers import FiniteMDP, audit
 from adops_wrappers.shaping import ADOPS, GRM, PBIM
 from adops_wrappers.tabular import METHODS, EpisodicCount, FutureBonus, ideal_critic
-from adops_wrappers.tabular.evidence import KINDS, random_bonus, random_mdp
+from benchmarks.evidence import KINDS, random_bonus, random_mdp
 from tests.tabular.examples import (
     bandit,
     bandit_bonus,
@@ -60,7 +60,7 @@ def test_the_guarded_scale_is_audited_with_its_scale_held():
         assert guarded.preserved == pies.preserved == (beta < 0.5)
         assert (guarded.zeta, guarded.method) == (beta, "guarded")
     assert f"held        β = {beta:g}" in str(guarded)
-    with pytest.raises(TypeError, match="guarded does not know the setting 'balance'"):
+    with pytest.raises(TypeError, match="guarded does not take the setting 'balance'"):
         audit(mdp, bonus, "guarded", balance=0.5)
 
 
@@ -336,8 +336,8 @@ def test_every_name_gives_a_report(method):
         ({"shaping": 3}, ValueError, "no shaping method 3"),
         ({"bonus": np.zeros((3, 3))}, ValueError, r"bonus must have shape \(2, 2\) or \(2, 2, 2\)"),
         ({"bonus": np.full((2, 2), np.nan)}, ValueError, "bonus must be finite"),
-        ({"zeta": 0.5}, TypeError, "adops does not know the setting 'zeta'"),
-        ({"shaping": "pies", "zeta": 1.5}, ValueError, r"zeta must lie in \[0, 1\]"),
+        ({"zeta": 0.5}, TypeError, "adops does not take the setting 'zeta'"),
+        ({"shaping": "pies", "zeta": 1.5}, ValueError, "zeta must be a number from 0 to 1"),
         ({"shaping": "pbrs"}, ValueError, "pbrs needs potential="),
         ({"shaping": "pbrs", "potential": [1.0]}, ValueError, "potential must hold one finite"),
         (
@@ -348,7 +348,7 @@ def test_every_name_gives_a_report(method):
         ({"potential": [1.0, 2.0]}, ValueError, "the other methods take none"),
         ({"value_int": [1.0]}, ValueError, "value_int must hold one finite value per state"),
         ({"form": "mean"}, ValueError, "form must be one of"),
-        ({"gamma_int": 0.5}, ValueError, "two discounts make the best policy depend on time"),
+        ({"gamma_int": 0.5}, ValueError, "with two discounts the best policy depends on time"),
         ({"horizon": 0}, ValueError, "horizon must be a whole number"),
         ({"max_nodes": 0}, ValueError, "max_nodes must be a whole number"),
         ({"shaping": lambda mdp, bonus: bonus[:1]}, ValueError, "shaped bonus of your function"),

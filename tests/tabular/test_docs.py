@@ -7,7 +7,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from adops_wrappers.tabular import evidence
+from benchmarks import evidence
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adops_wrappers.tabular.evidence import KINDS, random_mdp
 from adops_wrappers.tabular.graph import product
+from benchmarks.evidence import KINDS, random_mdp
 from tests.tabular.examples import chain
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adops_wrappers import FiniteMDP, audit
 from adops_wrappers.tabular import mdp_from_env, solver
-from adops_wrappers.tabular.evidence import KINDS, random_mdp
+from benchmarks.evidence import KINDS, random_mdp
 from tests.tabular.examples import TAXI, all_policies, chain, policy_value
 
 

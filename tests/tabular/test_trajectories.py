@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from adops_wrappers import audit
 from adops_wrappers.tabular import FutureBonus
-from adops_wrappers.tabular.evidence import KINDS, look_ahead, random_bonus, random_mdp
+from benchmarks.evidence import KINDS, look_ahead, random_bonus, random_mdp
 from tests.tabular.examples import bandit, two_steps
 
 

@@ -1,12 +1,15 @@
-"""The reward streams of one episode, with the correction shaded."""
+"""Reward streams: along one episode, under every method, and how far they were corrected."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from adops_wrappers.arrays import FloatArray
 from adops_wrappers.inspect.conflicts import conflict_mask
+from adops_wrappers.inspect.diagnosis import number, share
 from adops_wrappers.inspect.plots.style import (
     BLUE,
     GREEN,
@@ -15,6 +18,7 @@ from adops_wrappers.inspect.plots.style import (
     VERMILION,
     new_figure,
     scale_axis,
+    spread,
     styled,
 )
 from adops_wrappers.inspect.recording import Recording
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HATCH = "\\\\\\"
+BINS = 40
 WINDOW = 150
 """The most steps that a picture of an episode shows unless told otherwise."""
 
@@ -92,9 +97,9 @@ def _rewards(top: Any, recording: Recording, times: Any, t: Any, row: int) -> No
     if not reward.any():
         top.set_ylim(-1.0, 1.0)
     scale_axis(top, "y", reward)
-    number = int(recording.episode[times[0], row])
+    episode = int(recording.episode[times[0], row])
     top.set_title(
-        f"{recording.meta['env']}, environment {row}, episode {number}, {recording.method}",
+        f"{recording.meta['env']}, environment {row}, episode {episode}, {recording.method}",
         loc="left",
     )
 
@@ -177,3 +182,101 @@ def _legend(axis: Any, entries: list[tuple[str, str, Any, str]]) -> None:
         handlelength=1.8,
         columnspacing=1.4,
     )
+
+
+@styled
+def plot_methods(
+    recording: Recording,
+    shaped: Mapping[str, FloatArray],
+    *,
+    row: int = 0,
+    episode: int | None = None,
+    window: int | None = None,
+) -> Figure:
+    """Draw F′ of every method over one episode, symmetric-log where one explodes.
+
+    Args:
+        recording: The recording.
+        shaped: What `reshape` returned.
+        row: The environment.
+        episode: Its episode; by default the one with the worst conflict.
+        window: The most steps to show; by default the whole episode, so that debts are seen.
+    """
+    times = episode_steps(recording, row, episode, window or recording.steps)
+    t = recording.episode_step[times, row]
+    raw = recording.base_scale * recording.intrinsic[times, row]
+    columns = 2 if len(shaped) > 3 else 1
+    rows = -(-len(shaped) // columns)
+    figure, axes = new_figure(7.2, 1.25 * rows + 0.4, rows, columns, sharex=True)
+    for axis, (name, stream) in zip(axes.flat, shaped.items(), strict=False):
+        values = stream[times, row]
+        finite = np.where(np.isfinite(values), values, np.nan)
+        axis.step(t, raw, where="mid", color=GREY, linewidth=0.9, linestyle=(0, (3, 1.5)))
+        axis.step(t, finite, where="mid", color=BLUE, linewidth=1.1)
+        axis.axhline(0, color="black", linewidth=0.6)
+        logarithmic = scale_axis(axis, "y", np.concatenate([raw, finite]))
+        largest = int(np.argmax(np.abs(np.where(np.isnan(finite), 0.0, finite))))
+        text = f"{name}: largest {number(values[largest])} at t = {t[largest]}"
+        if np.isinf(values).any():
+            text = f"{name}: leaves float64 at t = {t[np.isinf(values)][0]}"
+        axis.set_title(text + (", log" if logarithmic else ""), loc="left", fontsize=8.5)
+    for axis in axes.flat[len(shaped) :]:
+        axis.set_visible(False)
+    for axis in axes[-1]:
+        axis.set_xlabel("step of the episode")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("F′")
+    figure.text(0.995, 0.002, "dashed: raw F", color=GREY, fontsize=8, ha="right", va="bottom")
+    return figure
+
+
+@styled
+def plot_corrections(recording: Recording) -> Figure:
+    """Draw the histogram of F′ − F over the steps at which the method changed the bonus."""
+    correction = recording.correction[recording.valid]
+    correction = correction[np.isfinite(correction)]
+    changed = correction[correction != 0.0]
+    figure, axes = new_figure(7.2, 2.5)
+    axis = axes[0, 0]
+    scaled = "" if recording.scale == 1.0 else f"{recording.scale:g}·"
+    axis.set_xlabel(f"correction F′ − {scaled}F")
+    axis.set_ylabel("steps (log scale)")
+    part = len(changed) / max(1, len(correction))
+    axis.set_title(
+        f"{recording.description} changed {share(part)} of {len(correction):,} steps", loc="left"
+    )
+    if len(changed) == 0:
+        axis.text(0.5, 0.5, "the bonus was never changed", transform=axis.transAxes, ha="center")
+        axis.set_yticks([])
+        return figure
+    linear = spread(changed)
+    edges = _edges(changed, linear)
+    for values, color, hatch, label in (
+        (changed[changed < 0.0], VERMILION, "\\\\\\", "taken away"),
+        (changed[changed > 0.0], GREEN, "", "added"),
+    ):
+        if len(values):
+            label = f"{label}: {share(len(values) / len(correction))}, mean {number(values.mean())}"
+            axis.hist(
+                values, edges, color=color, alpha=0.6, hatch=hatch, edgecolor="white", label=label
+            )
+    axis.set_yscale("log")
+    axis.set_ylim(0.7, 8.0 * axis.get_ylim()[1])
+    scale_axis(axis, "x", changed, linear)
+    axis.axvline(0, color="black", linewidth=0.8)
+    axis.legend(loc="upper left", frameon=False, fontsize=8)
+    return figure
+
+
+def _edges(values: FloatArray, linear: float | None) -> list[float]:
+    """Return bin edges that are even on the axis, with an edge at 0."""
+    reach = float(np.abs(values).max())
+    half = np.linspace(0.0, 1.0, BINS // 2 + 1)
+    if linear is None:
+        positive = reach * half
+    else:
+        positive = linear * np.sinh(half * np.arcsinh(reach / linear))
+    positive[-1] = reach
+    low = (-positive[:0:-1]).tolist() if (values < 0.0).any() else []
+    high = positive[1:].tolist() if (values > 0.0).any() else []
+    return [*low, 0.0, *high]

@@ -24,7 +24,7 @@ from adops_wrappers.inspect import (
 )
 from adops_wrappers.inspect.conflicts import conflict_mask
 from adops_wrappers.inspect.plots import style
-from adops_wrappers.inspect.plots.film import action_name, apart
+from adops_wrappers.inspect.plots.conflicts import action_name, apart
 from adops_wrappers.inspect.plots.streams import episode_steps
 from adops_wrappers.inspect.runs import Run
 from tests import toolkit as tk

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adops_wrappers.tabular import evidence
+from benchmarks import evidence
 
 ALWAYS = (
     "ideal ADOPS keeps the set",

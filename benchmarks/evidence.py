@@ -1,4 +1,4 @@
-"""The counts behind the claims: `python -m adops_wrappers.tabular.evidence --mdps 4000`.
+"""The counts behind the claims: `python benchmarks/evidence.py --mdps 4000`.
 
 Every number is from exact solutions of random finite MDPs; nothing is trained or sampled.
 """
@@ -223,7 +223,7 @@ def sweep(
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table of counts."""
     parser = argparse.ArgumentParser(
-        prog="python -m adops_wrappers.tabular.evidence",
+        prog="python benchmarks/evidence.py",
         description="Count on random finite MDPs, solved exactly, which method keeps the set of "
         "optimal policies.",
     )
