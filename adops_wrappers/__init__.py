@@ -54,27 +54,26 @@ __all__ = [
     "make_shaping",
 ]
 
-
-_AUDIT = ("AuditReport", "FiniteMDP", "audit")
+_AUDIT = dict.fromkeys(("AuditReport", "FiniteMDP", "audit"), "tabular")
+# Not in __all__: neither the core nor `import *` needs torch.
 _CRITICS = {"TDCritic": "td_critic", "QCritic": "q_critic"}
 
 
 def __getattr__(name: str) -> Any:
-    # The audit loads when it is used: a training script needs none of its modules.
-    if name in _AUDIT or name == "tabular":
-        tabular = import_module("adops_wrappers.tabular")
-        return tabular if name == "tabular" else getattr(tabular, name)
-    # Not in __all__ either, so that the core and `import *` need no torch.
-    if name in _CRITICS:
-        try:
-            return getattr(import_module(f"{__name__}.{_CRITICS[name]}"), name)
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            raise ModuleNotFoundError(
-                f"{name} needs torch: pip install 'adops-wrappers[torch]'.", name="torch"
-            ) from error
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Loaded on first use: a training script needs none of these modules.
+    if name == "tabular":
+        return import_module(f"{__name__}.tabular")
+    home = {**_AUDIT, **_CRITICS}.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"{__name__}.{home}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            f"{name} needs torch: pip install 'adops-wrappers[torch]'.", name="torch"
+        ) from error
 
 
 def __dir__() -> list[str]:

@@ -18,47 +18,40 @@ def number(name: str, value: Any, allowed: str) -> float:
 
 def discount(name: str, value: Any) -> float:
     """A discount factor in (0, 1]."""
-    allowed = "a discount in (0, 1], such as 0.99"
-    result = number(name, value, allowed)
-    if not 0.0 < result <= 1.0:
-        raise ValueError(f"{name} must be {allowed}, got {value!r}.")
-    return result
+    return _above_zero_up_to_one(name, value, "a discount in (0, 1], such as 0.99")
+
+
+def smoothing(name: str, value: Any) -> float:
+    """A smoothing factor in (0, 1]."""
+    return _above_zero_up_to_one(name, value, "a smoothing factor in (0, 1], such as 0.05")
 
 
 def positive(name: str, value: Any) -> float:
     """A number above 0."""
     allowed = "a number greater than 0"
-    result = number(name, value, allowed)
-    if result <= 0.0:
-        raise ValueError(f"{name} must be {allowed}, got {value!r}.")
-    return result
+    return _accepted(name, value, allowed, number(name, value, allowed) > 0.0)
 
 
 def non_negative(name: str, value: Any) -> float:
     """A number of at least 0."""
     allowed = "a number of at least 0"
-    result = number(name, value, allowed)
-    if result < 0.0:
-        raise ValueError(f"{name} must be {allowed}, got {value!r}.")
-    return result
+    return _accepted(name, value, allowed, number(name, value, allowed) >= 0.0)
 
 
 def fraction(name: str, value: Any) -> float:
     """A number from 0 to 1."""
     allowed = "a number from 0 to 1"
-    result = number(name, value, allowed)
-    if not 0.0 <= result <= 1.0:
-        raise ValueError(f"{name} must be {allowed}, got {value!r}.")
-    return result
+    return _accepted(name, value, allowed, 0.0 <= number(name, value, allowed) <= 1.0)
 
 
-def smoothing(name: str, value: Any) -> float:
-    """A smoothing factor in (0, 1]."""
-    allowed = "a smoothing factor in (0, 1], such as 0.05"
-    result = number(name, value, allowed)
-    if not 0.0 < result <= 1.0:
+def _above_zero_up_to_one(name: str, value: Any, allowed: str) -> float:
+    return _accepted(name, value, allowed, 0.0 < number(name, value, allowed) <= 1.0)
+
+
+def _accepted(name: str, value: Any, allowed: str, accepted: bool) -> float:
+    if not accepted:
         raise ValueError(f"{name} must be {allowed}, got {value!r}.")
-    return result
+    return float(value)
 
 
 def whole(name: str, value: Any, *, least: int) -> int:

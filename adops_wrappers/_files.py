@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, and JSON that notices when it was changed."""
+"""Files that are complete or absent: atomic writes, and JSON with a checksum."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TEMPORARY = ".tmp-"
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` that takes its name, in one step, if all went well.
+    """Yield a temporary path beside `path`, and rename it to `path` in one step on success.
 
-    After a crash or an error the old file is still there. The temporary path keeps the ending of
-    `path`, from which some writers choose their format.
+    After a crash or an error the old file is still there. The temporary path keeps the suffix of
+    `path`, by which some writers choose their format.
     """
     temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex[:12]}-{path.name}")
     try:
@@ -41,7 +41,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power cut, where the system lets folders be synced."""
+    """Make renames in a folder survive a power cut, where the system can sync folders."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -51,14 +51,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what writers that were killed have left in a folder; nobody else may write in it."""
+    """Remove what killed writers have left in a folder that nobody else is writing to."""
     for path in folder.glob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write an object atomically, with a checksum that `read_json` compares."""
+    """Write an object atomically, with a checksum that `read_json` verifies."""
     signed = {**content, "checksum": _checksum(content)}
     write_atomically(path, json.dumps(signed, indent=2).encode())
 
@@ -66,11 +66,11 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Return what `write_json` wrote.
 
-    An object without a checksum is taken as it is: versions before this one wrote none.
+    An object without a checksum is accepted: earlier versions wrote none.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is cut off, or was changed since it was written.
+        ValueError: The file is truncated, or was changed after it was written.
     """
     try:
         content = json.loads(path.read_bytes())

@@ -86,7 +86,7 @@ def same_observation(first: Any, second: Any) -> bool:
     left, right = to_numpy(first), to_numpy(second)
     if left.shape != right.shape:
         return False
-    # Most observations differ in their first row already: the rest is then not looked at.
+    # Most observations already differ in their first row, which saves comparing the rest.
     if left.size > 4096 and not _equal(left[:1], right[:1]):
         return False
     return _equal(left, right)

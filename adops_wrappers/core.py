@@ -31,19 +31,19 @@ class Outcome(NamedTuple):
 
 
 class Observer(Protocol):
-    """Is shown every transition that a `ShapingCore` has shaped: a recorder, a learning critic."""
+    """A recorder or a learning critic: it is shown every transition that a core has shaped."""
 
     @property
     def needs_observations(self) -> bool:
-        """Whether `observation` and `next_observation` are set, which takes a copy of each."""
+        """Whether it needs `observation` and `next_observation`, which costs a copy of each."""
 
     def reset(self, mask: BoolArray | None) -> None:
         """New episodes begin in the rows of `mask`, or in all."""
 
     def observe(self, transition: Transition) -> None:
-        """Take in one step, with `shaped`, `action` and `raw_intrinsic` set.
+        """Look at one step, with `shaped`, `action` and `raw_intrinsic` set.
 
-        The arrays belong to the core: copy what is kept, change nothing.
+        The arrays belong to the core: copy what you keep, and change nothing.
         """
 
 
@@ -61,8 +61,8 @@ class ShapingCore:
         potential: Φ(obs, t), for potential-based shaping.
         int_bootstrap: V_I(s′) at an episode end.
         intrinsic_scale: F is multiplied by it before shaping.
-        episodes: The tracker of a wrapper directly below, which moves it on; None for one of
-            the core's own.
+        episodes: The tracker of a wrapper directly below, which advances it; None to make
+            one.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ShapingCore:
         self._acted_on: Any = None
         self._warned_large = False
         self.observers: list[Observer] = []
-        """All that are shown the transitions; a critic that learns joins them."""
+        """Whoever is shown the transitions; a learning critic joins them."""
         self._observations_needed = False
         if consults_critic and self.critic is not None:
             self.critic.attach(layout, shaper.discounts, self.int_bootstrap)
@@ -106,14 +106,14 @@ class ShapingCore:
     ) -> None:
         """Put values and potentials into every `Transition`, though the method needs none.
 
-        F′ stays what it is: a method that asks for them has its own, which are kept.
+        F′ does not change: a method that needs them has its own, which are kept.
         """
         if self.consults_critic:
             if critic is not None and not self._has_critic(critic):
                 raise ValueError(
-                    f"{self.shaper.name} below consults another critic than the one given here, so "
-                    "the recorded values would not be those that it acted on. Give the same one, "
-                    "or none."
+                    f"{self.shaper.name} below consults a different critic from the one given "
+                    "here, so the recorded values would not be the ones it acted on. Pass the same "
+                    "critic, or none."
                 )
             if int_bootstrap not in (None, self.int_bootstrap):
                 raise ValueError(
@@ -146,7 +146,7 @@ class ShapingCore:
             observer.reset(mask)
 
     def before_step(self) -> None:
-        """Look at s, while the env has not yet overwritten it."""
+        """Look at s before the env overwrites it."""
         self.episodes.require_reset_done()
         critic = self.critic if self.consults_critic else None
         # Asked at every step: the agent's function may be registered at any time.
@@ -159,7 +159,7 @@ class ShapingCore:
             self._now = self._estimate(self._acted_on, self.episodes.elapsed)
 
     def advance(self, obs: Any, ended: BoolArray, info: dict[str, Any]) -> BoolArray:
-        """Take in what the env did; return the rows for which it was a real transition."""
+        """Follow what the env did; return the rows for which it was a real transition."""
         if self._moves_episodes:
             self.episodes.advance(obs, ended, info)
         self._keep_observation()
@@ -174,11 +174,11 @@ class ShapingCore:
         terminated: BoolArray,
         truncated: BoolArray,
     ) -> Outcome:
-        """Return F′ for the step that `advance` has taken in."""
+        """Return F′ for the step that `advance` has just followed."""
         assert self._now is not None
         now, valid = self._now, self.episodes.valid
         self._check_finite(reward, intrinsic)
-        # What stands in `last_obs` is s′, save in rows that have already been reset (SAME_STEP).
+        # `last_obs` is s′, except in rows that have already been reset (SAME_STEP).
         after = self._estimate(self.episodes.last_obs, self.episodes.elapsed)
         next_values, final_values = after, None
         if self.episodes.resets_within_step and self._looks_at_states():
@@ -219,7 +219,7 @@ class ShapingCore:
             observer.observe(transition)
 
     def _keep_observation(self) -> None:
-        """Let s outlive the env's next step and what the agent does to its array, if needed."""
+        """Keep a copy of s, if one is needed, that neither env nor agent can overwrite."""
         if self._observations_needed or self.critic is not None or self.potential is not None:
             self.episodes.keep_observation()
 
@@ -239,7 +239,7 @@ class ShapingCore:
         return self.critic is not None or self.potential is not None
 
     def _estimate(self, obs: Any, elapsed: Any) -> Estimates:
-        """Estimate all rows, through the handle's memory."""
+        """Return the estimates of all rows, from the handle's memory where it has them."""
         value_ext = value_int = self._zeros
         q_ext = None
         if self.consults_critic and self.critic is not None:
@@ -259,7 +259,7 @@ class ShapingCore:
         value_ext = value_int = np.zeros(len(time))
         final_values = None
         if self.critic is not None:
-            # Past the handle's memory, which keeps the full batch.
+            # Not through the handle's memory, which holds the full batch.
             if self.critic.fixed_batch:
                 values = self.critic.evaluate(episodes.next_observations())
                 value_ext, value_int, _ = value_estimates(values, self.layout.num_envs)

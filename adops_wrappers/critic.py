@@ -1,4 +1,4 @@
-"""The one door between an agent and the env stack: the agent registers, the wrappers look."""
+"""The one link between agent and env stack: the agent registers, the wrappers look up values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from adops_wrappers.shaping.base import Transition
 
 
 class ValueEstimates(NamedTuple):
-    """What a critic says of n observations: float64 arrays of length n."""
+    """A critic's estimates for n observations: float64 arrays of length n."""
 
     value_ext: FloatArray
     """V_E, the value of the extrinsic stream."""
@@ -48,8 +48,8 @@ class CriticHandle:
 
     Args:
         fn: The agent's function, if it is known already.
-        fixed_batch: Always evaluate batches of n, as a network of fixed batch size or one under
-            `torch.compile` wants it. The rows that did not end are then evaluated again.
+        fixed_batch: Always evaluate batches of n, for a network with a fixed batch size or under
+            `torch.compile`. The rows that did not end are then evaluated again.
 
     Example:
         >>> import numpy as np
@@ -61,7 +61,7 @@ class CriticHandle:
     """
 
     remembers = True
-    """False for a bare callable: nobody says when its parameters change."""
+    """False for a bare callable: nothing announces that its parameters have changed."""
 
     def __init__(
         self, fn: Callable[[Any], Any] | None = None, *, fixed_batch: bool = False
@@ -74,7 +74,7 @@ class CriticHandle:
         self._answer: Any = None
         self._has_answer = False
         self.version = 0
-        """Grows with every `register` and `updated`."""
+        """Grows with every call of `register` and `updated`."""
         if fn is not None:
             self.register(fn)
 
@@ -91,7 +91,7 @@ class CriticHandle:
         self.updated()
 
     def updated(self) -> None:
-        """Say that the agent's parameters have changed: forget every earlier estimate."""
+        """Forget every earlier estimate, because the agent's parameters have changed."""
         self.version += 1
         self._seen = self._answer = None
         self._has_answer = False
@@ -109,7 +109,7 @@ class CriticHandle:
         return self._answer
 
     def remember(self, obs: Any, answer: Any, *, unchanging: bool = False) -> None:
-        """Take in what the agent has already said of `obs`, so that no wrapper asks for it again.
+        """Remember the agent's output for `obs`, so that no wrapper asks for it again.
 
         With `unchanging` the caller promises never to write into `obs`: no copy is kept.
         """
@@ -142,10 +142,10 @@ class CriticHandle:
         return self._learns
 
     def reset(self, mask: BoolArray | None) -> None:
-        """Hear that new episodes begin in the rows of `mask`, or in all."""
+        """Ignore that new episodes begin; a critic that keeps track of them overrides this."""
 
     def observe(self, transition: Transition) -> None:
-        """Show the registered function what the wrapper has seen, if it learns from that."""
+        """Show the registered function what the wrapper has seen, if it learns from it."""
         if self._learns:
             self._fn.observe(transition)  # type: ignore[union-attr]
 
@@ -154,7 +154,7 @@ class CriticHandle:
         return self._fn is not None and fn is self._fn
 
     def evaluate(self, obs: Any) -> Any:
-        """Run the agent's function on `obs`, whatever was seen before."""
+        """Run the agent's function on `obs`, even if the answer is in memory."""
         if self._fn is None:
             raise RuntimeError(
                 "No agent is registered with this CriticHandle. Call critic.register(fn) with "
@@ -180,7 +180,7 @@ def as_handle(critic: Any) -> CriticHandle:
         return critic
     if critic is None:
         raise TypeError(
-            "This method consults a critic, and critic=None was given. Pass a CriticHandle() and "
+            "This method consults a critic, but critic is None. Pass a CriticHandle() and "
             "register the agent with it, or a function obs -> (value_ext, value_int)."
         )
     if not callable(critic):

@@ -25,7 +25,7 @@ from adops_wrappers.stack import find_layer
 
 @dataclass(frozen=True)
 class EnvLayout:
-    """What the bookkeeping needs to know of an env; a single env is a batch of one."""
+    """What the bookkeeping needs to know about an env; a single env is a batch of one."""
 
     num_envs: int
     batched: bool
@@ -43,7 +43,7 @@ class EnvLayout:
         if isinstance(env, VectorEnv) or not isinstance(env, gym.Env):
             raise TypeError(
                 f"env must be a gymnasium.Env, got {env!r} of type {type(env).__name__}. For a "
-                "VectorEnv take the class of the same name in adops_wrappers.vector, or the "
+                "VectorEnv use the class of the same name in adops_wrappers.vector, or the "
                 "name in adops_wrappers, which accepts both."
             )
         resets_itself = find_layer(env, Autoreset) is not None
@@ -56,7 +56,7 @@ class EnvLayout:
         if not isinstance(env, VectorEnv):
             raise TypeError(
                 f"env must be a gymnasium.vector.VectorEnv, got {env!r} of type "
-                f"{type(env).__name__}. For an Env take the class of the same name in "
+                f"{type(env).__name__}. For an Env use the class of the same name in "
                 "adops_wrappers.wrappers, or the name in adops_wrappers, which accepts both."
             )
         batch_size = _batch_size(env.unwrapped)
@@ -69,8 +69,8 @@ class EnvLayout:
         mode = _declared_mode(env)
         if mode is None:
             gym.logger.warn(
-                f"{env.unwrapped} does not declare its autoreset mode; NEXT_STEP is assumed. Say "
-                'what it does: metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP, SAME_STEP or '
+                f"{env.unwrapped} does not declare its autoreset mode; NEXT_STEP is assumed. "
+                'Declare it: metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP, SAME_STEP or '
                 "DISABLED. See https://farama.org/Vector-Autoreset-Mode."
             )
         return EnvLayout(
@@ -101,9 +101,9 @@ def _batch_size(env: Any) -> int | None:
 def split_reset_mask(
     options: dict[str, Any] | None, num_envs: int
 ) -> tuple[BoolArray | None, dict[str, Any] | None]:
-    """Return the rows that a reset names (None for all) and a copy of `options` to hand down.
+    """Return the rows that a reset names (None for all) and a copy of `options` to pass down.
 
-    The copy matters: SyncVectorEnv takes the mask out of the dict that it is given.
+    The copy matters: SyncVectorEnv removes the mask from the dict that it is given.
     """
     if options is None:
         return None, None
@@ -122,8 +122,8 @@ def split_reset_mask(
 class EpisodeTracker:
     """Follows the episodes of all rows through steps, resets and autoresets.
 
-    The lowest wrapper of a stack moves it on; a wrapper directly above sees the same steps and
-    reads it.
+    The lowest wrapper of a stack advances it; a wrapper directly above sees the same steps and
+    only reads it.
     """
 
     def __init__(self, layout: EnvLayout) -> None:
@@ -169,11 +169,11 @@ class EpisodeTracker:
             )
 
     def advance(self, obs: Any, ended: BoolArray, info: dict[str, Any]) -> None:
-        """Take in one step."""
+        """Follow one step."""
         if self.layout.mode_is_assumed and "final_obs" in info:
             raise ValueError(
-                "The vector env does not declare its autoreset mode and reports info['final_obs'], "
-                "as envs do that reset an episode within the step that ends it. Declare it before "
+                "The vector env does not declare its autoreset mode but reports info['final_obs'], "
+                "which only envs that reset within the final step do. Declare the mode before "
                 'wrapping: env.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP.'
             )
         self.steps, self.valid, self.ended = self.elapsed, ~self.pending_reset, ended

@@ -1,4 +1,4 @@
-"""What is known of a batch of states: the critic's values and the potential."""
+"""What is known about a batch of states: the critic's values and the potential."""
 
 from __future__ import annotations
 

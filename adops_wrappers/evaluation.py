@@ -14,8 +14,8 @@ from adops_wrappers.stack import layers, stateful_layers
 def evaluation_mode(env: Any) -> Iterator[Any]:
     """Freeze counts, running means, scales, ζ and learning critics of `env`'s stack.
 
-    Debts and episodes run on as always. Wrappers inside a vector env's sub-envs are out of
-    reach: the stack is followed from `env` down to the base env.
+    Debts and episodes continue as usual. The stack is followed from `env` down to the base env;
+    wrappers inside a vector env's sub-envs are out of reach.
 
     Example:
         >>> import gymnasium as gym
@@ -38,10 +38,10 @@ def evaluation_mode(env: Any) -> Iterator[Any]:
 
 
 def load_learned(env: Any, state: dict[str, Any]) -> None:
-    """Give a stack what another has learned across episodes: counts, scales, F̄, ζ and β.
+    """Copy into a stack what another has learned across episodes: counts, scales, F̄, ζ and β.
 
-    The two may have different numbers of envs, as for an evaluation beside training. Debts and
-    running episodes stay behind: reset the env before the next step.
+    The two may have different numbers of envs, for instance to evaluate during training. Debts
+    and running episodes are not copied: reset the env before the next step.
 
     Args:
         env: A stack of the same wrappers.

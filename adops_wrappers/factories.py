@@ -72,7 +72,7 @@ class EitherWrapper(Generic[Settings, Single, Vector]):
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         raise TypeError(
-            f"{self.__name__} stands for two classes and cannot be subclassed. Derive from "
+            f"{self.__name__} stands for two classes and cannot be subclassed. Subclass "
             f"adops_wrappers.wrappers.{self.__name__} for an Env, or from "
             f"adops_wrappers.vector.{self.__name__} for a VectorEnv."
         )
@@ -99,7 +99,7 @@ IntrinsicRewardWrapper = EitherWrapper(
 
 ShapingWrapper = EitherWrapper(wrappers.ShapingWrapper, vector.ShapingWrapper)
 _OF_WRAPPER = ("intrinsic_scale", "add_to_reward", "int_bootstrap", "potential")
-"""The settings that are no matter of the maths."""
+"""Settings of the wrapper, not of the method."""
 
 _NAMED: dict[Callable[..., Shaper], EitherWrapper[Any, Any, Any]] = {
     NoShaping: NoShapingWrapper,
@@ -111,7 +111,7 @@ _NAMED: dict[Callable[..., Shaper], EitherWrapper[Any, Any, Any]] = {
     PBRS: PBRSWrapper,
     GuardedScale: GuardedScaleWrapper,
 }
-"""The shapers that have wrappers of their own; `make_shaping` builds any other without."""
+"""The shapers that have wrapper classes of their own; the others do without."""
 
 SHAPINGS: tuple[str, ...] = tuple(METHODS)
 """The names that `make_shaping` takes; `raw` is an alias of `none`."""
@@ -147,8 +147,8 @@ def make_shaping(
         name: `none` (or `raw`) keeps F; `adopes-half` is ADOPES on F/2; `pbim-norm` and
             `grm-norm` subtract the running mean of F; the others are the wrappers' defaults.
         env: An `Env` or a `VectorEnv` with a source of F.
-        critic: Needed by `adops`, `adopes`, `adopes-half` and `guarded`; others report its final
-            values.
+        critic: Needed by `adops`, `adopes`, `adopes-half` and `guarded`; the others only report
+            its values of final observations.
         **settings: The wrapper's own settings.
 
     Example:

@@ -1,4 +1,4 @@
-"""What `TDCritic` and `RND` share: observations of any kind to arrays, to features, whitened.
+"""What `TDCritic` and `RND` share: observations of any kind as arrays, and as whitened features.
 
 Needs torch (`pip install adops-wrappers[torch]`); the core never imports this module.
 """
@@ -31,7 +31,7 @@ class ObservationPacker:
     """Turns observations of a space, one or a batch, into plain arrays, leaf by leaf.
 
     Box, Discrete, MultiDiscrete and MultiBinary leaves keep their dtype; texts (and leaves of
-    unknown spaces whose observations are strings, as MiniGrid's missions) become hashed words.
+    unknown spaces whose observations are strings, such as MiniGrid's missions) become hashed words.
 
     Args:
         space: The space of one observation; Dict and Tuple may nest.
@@ -92,7 +92,7 @@ class Whitening(nn.Module):
 
     @torch.no_grad()
     def update(self, batch: torch.Tensor) -> None:
-        """Take a batch of shape (rows, *shape) into the moments (Chan et al. 1979)."""
+        """Update the moments with a batch of shape (rows, *shape) (Chan et al. 1979)."""
         values = batch.double()
         count = torch.tensor(
             math.prod(values.shape[axis] for axis in self.axes), dtype=torch.float64
@@ -106,7 +106,7 @@ class Whitening(nn.Module):
         self.count += count
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        """Return the whitened batch in float32; untouched before the first update."""
+        """Return the whitened batch in float32; unchanged before the first update."""
         if self.count == 0:
             return batch.float()
         std = (self.deviation / self.count).sqrt()
@@ -137,7 +137,7 @@ class Encoder(nn.Module):
         self.features = int(sum(widths))
 
     def update(self, packed: Sequence[torch.Tensor]) -> None:
-        """Take a batch into the whitening's moments."""
+        """Update the whitening with a batch."""
         for part, values in zip(self.parts, packed, strict=True):
             if isinstance(part, _BoxEncoder):
                 part.whitening.update(values)

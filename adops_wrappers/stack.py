@@ -27,7 +27,7 @@ def find_layer(env: Any, kind: type[Layer] | tuple[type[Layer], ...]) -> Layer |
 def stack_state_dict(env: Any) -> dict[str, Any]:
     """Return the state of every layer that has a `state_dict`, outermost first.
 
-    The keys are the layers' class names, numbered from the second of a name on.
+    The keys are the layers' class names; repeated names are numbered.
 
     Example:
         >>> import gymnasium as gym

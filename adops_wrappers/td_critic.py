@@ -1,4 +1,4 @@
-"""A critic that learns V_E and V_I beside any agent, from the stream that the wrapper sees.
+"""A critic that learns V_E and V_I alongside any agent, from the steps that the wrapper sees.
 
 Needs torch (`pip install adops-wrappers[torch]`); the core never imports this module.
 """
@@ -21,7 +21,7 @@ from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.episodes import EnvLayout
 from adops_wrappers.networks import ObservationPacker, Packed, ValueNetwork
 from adops_wrappers.shaping.base import Transition
-from adops_wrappers.td_memory import Batch, Replay, Step
+from adops_wrappers.td_memory import Replay, Step
 
 _BOOTSTRAPS = ("final", "reset", "none")
 _TARGETS = ("raw", "shaped")
@@ -31,7 +31,7 @@ class TDCritic(CriticHandle):
     """Learns V_E and V_I, and on request Q_E, by TD(λ) from the last steps that it has seen.
 
     For an agent without separate critics: `ADOPSWrapper(env, TDCritic(env.observation_space))`.
-    The agent needs to know nothing of it. After every vector step the wrapper shows it the
+    The agent need not know about it. After every vector step the wrapper shows it the
     transition; it keeps the last `replay_size` of them and, `replay_ratio` times per transition
     on average, regresses its values on the λ-returns
 
@@ -152,7 +152,7 @@ class TDCritic(CriticHandle):
     def attach(
         self, layout: EnvLayout, discounts: tuple[float, float] | None, int_bootstrap: str
     ) -> None:
-        """Take discounts and `int_bootstrap` from the wrapper that will consult this critic."""
+        """Take discounts and `int_bootstrap` from the wrapper that consults this critic."""
         if layout.observation_space != self.packer.space:
             raise ValueError(
                 f"This TDCritic was made for observations of {self.packer.space}, the env gives "
@@ -171,7 +171,7 @@ class TDCritic(CriticHandle):
             if mine is not None and wanted is not None and mine != wanted:
                 raise ValueError(
                     f"TDCritic was given {name}={mine!r}, the wrapper works with {wanted!r}. "
-                    "Leave it out of TDCritic, which then takes the wrapper's."
+                    "Leave it out: TDCritic then takes the wrapper's."
                 )
         merged = self._given.filled_by(wrapper)
         if self._streams.complete and merged != self._streams:
@@ -216,7 +216,7 @@ class TDCritic(CriticHandle):
             self.updated()
 
     def _whiten(self) -> None:
-        """Take what has been seen since the last gradient step into the whitening's moments."""
+        """Update the whitening with what has been seen since the last gradient step."""
         assert self.replay is not None
         unseen = min(self._unseen, self.replay.stored)
         ages = np.arange(self.replay.stored - unseen, self.replay.stored)
@@ -262,7 +262,7 @@ class TDCritic(CriticHandle):
         length = min(length, available)
         first = self.generator.integers(available - length + 1, size=segments)
         age = first[:, None] + np.arange(length)
-        batch = replay.take(age, row[:, None])
+        batch, follows = replay.take(age, row[:, None])
         obs = self._tensors(batch.obs)
         with torch.no_grad():
             next_values = self.network(self._tensors(batch.next_obs))
@@ -273,7 +273,8 @@ class TDCritic(CriticHandle):
                 mask = torch.as_tensor(ended.ravel(), device=self.device)
                 next_values[:, 1] = torch.where(mask, follow_values[:, 1], next_values[:, 1])
         shape = (segments, length)
-        targets = self._targets(batch, next_values.double().cpu().numpy().reshape(*shape, -1))
+        next_array = next_values.double().cpu().numpy().reshape(*shape, -1)
+        targets = self._targets(batch, follows, next_array)
         values = self.network(obs)
         target = torch.as_tensor(targets.reshape(-1, 2), dtype=torch.float32, device=self.device)
         error = (values[:, :2] - target) ** 2
@@ -289,20 +290,22 @@ class TDCritic(CriticHandle):
         self.optimizer.step()
         self.updates += 1
 
-    def _targets(self, batch: Batch, next_values: npt.NDArray[Any]) -> FloatArray:
+    def _targets(
+        self, batch: Step, follows: BoolArray, next_values: npt.NDArray[Any]
+    ) -> FloatArray:
         gamma_ext, gamma_int, int_bootstrap = self._streams
         assert gamma_ext is not None
         assert gamma_int is not None
         next_ext = np.where(batch.terminated, 0.0, next_values[..., 0])
         next_int = next_values[..., 1]
-        follows_int = batch.follows
+        follows_int = follows
         if int_bootstrap == "none":
             next_int = np.where(batch.terminated, 0.0, next_int)
         elif int_bootstrap == "reset":
-            follows_int = batch.follows | batch.terminated | batch.truncated
+            follows_int = follows | batch.terminated | batch.truncated
         return np.stack(
             [
-                lambda_returns(batch.reward, next_ext, batch.follows, gamma_ext, self.lam),
+                lambda_returns(batch.reward, next_ext, follows, gamma_ext, self.lam),
                 lambda_returns(batch.bonus, next_int, follows_int, gamma_int, self.lam),
             ],
             axis=-1,
@@ -313,7 +316,7 @@ class TDCritic(CriticHandle):
         return [torch.as_tensor(part, device=self.device) for part in packed]
 
     def state_dict(self, *, include_replay: bool = True) -> dict[str, Any]:
-        """Return all that a resumed run needs; without the replay it is small, and refills it."""
+        """Return all that a resumed run needs; without the replay, which refills, it is small."""
         replay = self.replay.state_dict() if include_replay and self.replay is not None else None
         return {
             "network": {k: v.clone() for k, v in self.network.state_dict().items()},

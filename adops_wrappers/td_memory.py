@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """One vector step, observations packed."""
+    """One vector step, or a batch of drawn steps, with packed observations.
+
+    Drawn steps have fields of shape (segments, length) and observations of shape
+    (segments·length, ...).
+    """
 
     obs: Packed
     next_obs: Packed
@@ -24,20 +28,6 @@ class Step(NamedTuple):
     terminated: BoolArray
     truncated: BoolArray
     valid: BoolArray
-
-
-class Batch(NamedTuple):
-    """Drawn steps: fields of shape (segments, length), observations of (segments·length, ...)."""
-
-    obs: Packed
-    next_obs: Packed
-    action: npt.NDArray[np.int64]
-    reward: FloatArray
-    bonus: FloatArray
-    terminated: BoolArray
-    truncated: BoolArray
-    valid: BoolArray
-    follows: BoolArray
 
 
 class Replay:
@@ -74,15 +64,18 @@ class Replay:
         self.head = (self.head + 1) % self.length
         self.stored = min(self.stored + 1, self.length)
 
-    def take(self, age: Any, row: Any) -> Batch:
-        """Return the steps of `row` that are `age` steps younger than the oldest."""
+    def take(self, age: Any, row: Any) -> tuple[Step, BoolArray]:
+        """Return the steps of `row` that are `age` steps younger than the oldest.
+
+        The second result says where the next step in time continues the episode.
+        """
         index = (self.head - self.stored + age) % self.length
         obs, next_obs = (
             [part[index, row].reshape(-1, *part.shape[2:]) for part in column]
             for column in self.columns[:2]
         )
         scalars: list[Any] = [column[0][index, row] for column in self.columns[2:]]
-        return Batch._make([obs, next_obs, *scalars, self.follows[index, row]])
+        return Step(obs, next_obs, *scalars), self.follows[index, row]
 
     def observations(self, age: Any, row: Any) -> tuple[Packed, BoolArray]:
         """Return the observations alone, and the mask of the valid ones."""

@@ -274,7 +274,7 @@ def test_unregistered_missing_and_wrong_critics() -> None:
     env.reset(seed=0)
     with pytest.raises(RuntimeError, match=r"critic\.register\(fn\)"):
         env.step(np.zeros(3, dtype=np.int64))
-    with pytest.raises(TypeError, match=r"critic=None was given. Pass a CriticHandle"):
+    with pytest.raises(TypeError, match=r"but critic is None. Pass a CriticHandle"):
         ADOPSWrapper(tk.ScriptedEnv())
     with pytest.raises(TypeError, match="critic must be a CriticHandle or a function"):
         ADOPSWrapper(tk.ScriptedEnv(), 3)  # type: ignore[arg-type]

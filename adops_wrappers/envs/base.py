@@ -49,7 +49,7 @@ class Dynamics(Protocol):
         ...
 
     def seed(self, row: int, generator: np.random.Generator) -> None:
-        """Let all that happens in a row by chance depend on this generator."""
+        """Use this generator for everything random in a row."""
 
     def restart(self, rows: BoolArray) -> None:
         """Begin new episodes in the given rows."""
@@ -63,7 +63,7 @@ class Dynamics(Protocol):
         ...
 
     def progress(self) -> dict[str, IntArray]:
-        """Return what `info` tells about the running episodes, one entry per row."""
+        """Return what `info` says about the running episodes, one entry per row."""
         ...
 
     def draw(self, row: int, obs: Observations) -> Image:
@@ -161,7 +161,7 @@ class DynamicsVectorEnv(VectorEnv):  # type: ignore[type-arg,unused-ignore]
     def step(
         self, actions: Any
     ) -> tuple[Observations, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
-        """Step all rows; what happens to rows that have ended is the autoreset mode's affair."""
+        """Step all rows; the autoreset mode decides what happens to those that have ended."""
         self._require_reset()
         chosen = _check_actions(np.asarray(actions), self.dynamics)
         resetting = self._ended
@@ -241,8 +241,8 @@ def _check_actions(actions: npt.NDArray[Any], dynamics: Dynamics) -> npt.NDArray
     shape = (dynamics.num_rows, *(() if isinstance(number, int) else number))
     if actions.shape != shape:
         raise gym.error.InvalidAction(
-            f"One action for each of {dynamics.num_rows} rows is needed, together of shape "
-            f"{shape}, got shape {actions.shape}."
+            f"Actions for {dynamics.num_rows} rows must have shape {shape}, got shape "
+            f"{actions.shape}."
         )
     if not isinstance(number, int):
         if not np.isfinite(actions.astype(np.float64)).all():

@@ -33,7 +33,7 @@ _MOVES = [(x, y) for y in (1, 0, -1) for x in (-1, 0, 1)]
 
 
 class FountainDynamics:
-    """The positions and clocks of n rows; nothing happens by chance."""
+    """The positions and clocks of n rows; nothing is random."""
 
     actions = (2,)
     observation_size = 2
@@ -45,7 +45,7 @@ class FountainDynamics:
         self.time: IntArray = np.zeros(num_rows, dtype=np.int64)
 
     def seed(self, row: int, generator: np.random.Generator) -> None:
-        """Need no chance."""
+        """Do nothing: nothing here is random."""
 
     def restart(self, rows: BoolArray) -> None:
         """Put the given rows back to the start."""
@@ -67,7 +67,7 @@ class FountainDynamics:
         return Moved(self.observe(rows), reward, terminated, truncated)
 
     def progress(self) -> dict[str, IntArray]:
-        """Return nothing: the reward says all."""
+        """Return nothing: the reward says it all."""
         return {}
 
     def draw(self, row: int, obs: Observations) -> Image:

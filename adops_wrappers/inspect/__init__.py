@@ -1,4 +1,4 @@
-"""Looking at shaped rewards: record a stack, re-shape the rollout, find conflicts, plot, report."""
+"""Inspecting shaped rewards: record a stack, reshape the rollout, find conflicts, plot, report."""
 
 from adops_wrappers.factories import EitherWrapper
 from adops_wrappers.inspect import single, vector

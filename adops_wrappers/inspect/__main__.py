@@ -17,8 +17,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("target", help="a file of ShapingRecorder, or a run directory")
     parser.add_argument("--out", default="report.html", help="the page to write (%(default)s)")
-    parser.add_argument("--row", type=int, default=0, help="environment whose episode is drawn")
-    parser.add_argument("--episode", type=int, help="its episode; default: with the worst conflict")
+    parser.add_argument(
+        "--row", type=int, default=0, help="environment whose episode is drawn (%(default)s)"
+    )
+    parser.add_argument(
+        "--episode", type=int, help="its episode (default: the one with the worst conflict)"
+    )
     parser.add_argument(
         "--methods", nargs="+", metavar="NAME", help="methods to compare on the recorded rollout"
     )

@@ -12,7 +12,7 @@ from adops_wrappers.inspect.recording import Recording
 
 
 class Conflict(NamedTuple):
-    """One step at which the raw bonus turns the sign of the extrinsic advantage."""
+    """One step at which the raw bonus flips the sign of the extrinsic advantage."""
 
     time: int
     """The recorded step, an index into the recording's arrays."""
@@ -47,7 +47,7 @@ def conflicts(recording: Recording, top: int | None = None) -> list[Conflict]:
 
     Args:
         recording: A recording with critic values.
-        top: Return only so many.
+        top: Return only this many.
 
     Example:
         >>> import tempfile, gymnasium as gym

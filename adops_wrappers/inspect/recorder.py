@@ -1,4 +1,4 @@
-"""Records what the outermost shaping wrapper sees: the rules that both recorders share."""
+"""Records what the outermost shaping wrapper sees: what both recorders share."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RecorderCore:
         env: What is rendered and named in the file.
         path: The file to write.
         frames: Where pictures come from, or None for none.
-        frame_size: The most pixels of a picture's longer side.
+        frame_size: The maximum length of a picture's longer side, in pixels.
         frame_rows: How many environments are pictured, or None for all.
         **settings: γ_E, γ_I, c_E and c_I that δ and the totals are computed with; None takes the
             method's own.
@@ -69,7 +69,8 @@ class RecorderCore:
         if frames == "render" and env.render_mode not in ("rgb_array", "rgb_array_list"):
             raise ValueError(
                 f"frames='render' needs an env made with render_mode='rgb_array', this one has "
-                f"render_mode={env.render_mode!r}. Make it anew, or give frames='observation'."
+                f"render_mode={env.render_mode!r}. Make it with that mode, or pass "
+                "frames='observation'."
             )
         self.core, self.env, self.frames = core, env, frames
         self.frame_size = _checks.whole("frame_size", frame_size, least=1)
@@ -110,7 +111,7 @@ class RecorderCore:
         self._zeta = self.core.shaper.zeta
         if not self._meta:
             self._meta.update(self._describe())
-            # Another recorder may bring a critic later: this file's columns stay what they are.
+            # Another recorder may bring a critic later: this file keeps its columns.
             self._columns = [*VALUES] if self.core.consults_critic else []
             self._columns += ["potential", "next_potential"] if self.core.potential else []
         if self.frames is not None:
@@ -152,7 +153,7 @@ class RecorderCore:
         if not self.writer.finished:
             raise ValueError(
                 f"There is no recording to return: nothing was written to {self.writer.path}, "
-                "because no step was recorded, or because recording was given up after an error."
+                "because no step was recorded, or because an error ended the recording."
             )
         return Recording.load(self.writer.path)
 
@@ -320,8 +321,8 @@ def as_image(array: Any) -> npt.NDArray[Any]:
     if image.ndim == 2:
         return image
     raise ValueError(
-        f"An array of shape {image.shape} is no picture: expected (H, W), (H, W, 3), or a stack of "
-        "at most 4 grey pictures. Give frames='render', or a function (env, obs) -> pictures."
+        f"An array of shape {image.shape} is not a picture: expected (H, W), (H, W, 3), or a stack "
+        "of at most 4 grey pictures. Pass frames='render', or a function (env, obs) -> pictures."
     )
 
 

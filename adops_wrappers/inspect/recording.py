@@ -203,7 +203,7 @@ class Recording:
         return advantages(transitions, **{name: float(self.meta[name]) for name in names})
 
     def contradicts(self, total: FloatArray, *, rounding: float = 0.0) -> BoolArray:
-        """True where a total advantage has another sign than A_E, as the clamp sees signs."""
+        """True where a total advantage has a different sign from A_E, by the clamp's own rule."""
         tolerance = float(self.meta["tie_tolerance"])
         wrong = contradicts(self.advantage_ext, total, tolerance, rounding=rounding)
         return wrong & self.valid
@@ -219,7 +219,7 @@ class Recording:
         """The number of the episode within its row, counted from 0; dummy steps belong to none."""
         starts = self.begins.copy()
         starts[0] = False
-        # A reset after an end starts the same episode as that end has announced.
+        # A reset after an end starts the episode that the end has already announced.
         after_end = np.zeros_like(starts)
         after_end[1:] = self.ended[:-1]
         numbers = np.cumsum(starts | after_end, axis=0)

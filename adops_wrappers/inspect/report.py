@@ -51,7 +51,7 @@ footer { margin-top: 2.5rem; color: #555; font-size: .85rem; }
 
 _CAPTIONS = {
     "Training curves": (
-        "How often the raw bonus turned the sign of the critic's extrinsic advantage, how "
+        "How often the raw bonus flipped the sign of the critic's extrinsic advantage, how "
         "often the method changed it, and whether the critic had learned enough for "
         "either to mean much. Thin lines are single iterations."
     ),
@@ -89,7 +89,7 @@ def write_report(
 ) -> Path:
     """Write one HTML page about a recording, or about a run directory and its recordings.
 
-    The page needs nothing but itself: pictures are inside, and nothing is loaded.
+    The page is self-contained: pictures are embedded, and nothing is loaded.
 
     Args:
         target: A file of `ShapingRecorder`, or a directory with `metrics.csv`, recordings
@@ -98,7 +98,7 @@ def write_report(
         row: The environment whose episode is drawn.
         episode: Its episode; by default the one with the worst conflict.
         methods: Methods to compare; by default those without a schedule, whose F′ does not depend
-            on how long the training has gone on.
+            on how long training has lasted.
 
     Raises:
         FileNotFoundError: There is nothing to report on.

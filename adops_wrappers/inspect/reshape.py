@@ -30,17 +30,16 @@ def reshape(
     the recorded critic values, each result is what the method's wrapper would have emitted:
     exactly, in float64. The agent's actions and values are those of the recorded run.
 
-    A method starts as a new wrapper does, with the recording's discounts, coefficients and
-    `intrinsic_scale`.
-    The recorded method itself goes on from the state and with the settings that it had, so
-    that its entry equals `recording.shaped`. Where a debt leaves float64 the wrapper would
-    raise; here the result is infinite.
+    A method starts like a new wrapper, with the recording's discounts, coefficients and
+    `intrinsic_scale`. The recorded method itself continues from the state and with the settings
+    that it had, so that its entry equals `recording.shaped`. Where a debt overflows float64 the
+    wrapper would raise an error; here the result is infinite.
 
     Args:
         recording: The rollout.
         methods: Names of `SHAPINGS`, or labels with a name and settings each, such as
             `{"GRM, D = 8": ("grm", {"delay": 8})}`. By default all that the recording allows:
-            ADOPS and ADOPES need a critic, PBRS a potential.
+            ADOPS, ADOPES and the guarded scale need a critic, PBRS a potential.
         updates: The n from which ζ of ADOPES and PIES starts.
 
     Example:
@@ -82,12 +81,12 @@ def _run(recording: Recording, name: str, settings: dict[str, Any], updates: int
     method = find_method(name)
     if method.needs_critic and not recording.has_critic:
         raise ValueError(
-            f"{name!r} needs critic values, and the recording has none. Record with "
+            f"{name!r} needs critic values, but the recording has none. Record with "
             "ShapingRecorder(env, path, critic)."
         )
     if method.needs_potential and not recording.has_potential:
         raise ValueError(
-            f"{name!r} needs a potential, and the recording has none. Record with "
+            f"{name!r} needs a potential, but the recording has none. Record with "
             "ShapingRecorder(env, path, potential=function)."
         )
     recorded = recording.meta["method_settings"]

@@ -26,8 +26,8 @@ class Run:
         file = self.path / "metrics.csv"
         if not file.is_file():
             raise FileNotFoundError(
-                f"{self.path} has no metrics.csv. Give a run directory that the training script "
-                "has left, or a recording of ShapingRecorder."
+                f"{self.path} has no metrics.csv. Give the run directory of a training script, or "
+                "a recording of ShapingRecorder."
             )
         from adops_wrappers.training.log import read_metrics
 

@@ -26,10 +26,10 @@ class _Probe(ShapingWrapper):
 class ShapingRecorder(RecorderTwin[gym.Env[Any, Any]], SingleEnvWrapper):
     """Writes R, F, F′, V_E, V_I, ends, actions and pictures of every step into one file.
 
-    It goes on top of the stack and changes nothing that the agent sees. What it writes is the
-    very `Transition` that the outermost shaping wrapper acted on. A stack without one is
-    recorded with F′ = F. The file is complete as soon as it has its name: after `close()`,
-    `finish()`, or the end of the program. Memory does not grow with the recording.
+    It goes on top of the stack and changes nothing that the agent sees. It writes the very
+    `Transition` that the outermost shaping wrapper acted on. A stack without one is
+    recorded with F′ = F. The file appears, complete, after `close()`, `finish()`, or the
+    end of the program. Memory does not grow with the recording.
 
     Args:
         env: The stack. A `TimeLimit` belongs below the shaping wrapper.
@@ -38,8 +38,8 @@ class ShapingRecorder(RecorderTwin[gym.Env[Any, Any]], SingleEnvWrapper):
             None, values are recorded only where the method has a critic.
         frames: "render", "observation" (for image observations), a function
             (env, obs) -> picture, or None for no pictures.
-        frame_size: The most pixels of a picture's longer side.
-        frame_rows: Of how many environments pictures are kept; None for all.
+        frame_size: The maximum length of a picture's longer side, in pixels.
+        frame_rows: The number of environments whose pictures are kept; None for all.
         gamma_ext: γ_E of the recorded δ_E; None takes the method's, else 0.999.
         gamma_int: γ_I; None takes the method's, else 0.99.
         ext_coef: c_E of the total advantage; None takes the method's, else 1.
@@ -48,7 +48,7 @@ class ShapingRecorder(RecorderTwin[gym.Env[Any, Any]], SingleEnvWrapper):
         potential: Φ(obs, t), recorded so that PBRS can be compared too.
 
     Raises:
-        ValueError: A critic or a discount differs from what the method below works with.
+        ValueError: A critic or a discount differs from the one that the method below uses.
 
     Example:
         >>> import tempfile, gymnasium as gym

@@ -28,12 +28,12 @@ class RecordingWriter:
     """Appends rows to columns; a full chunk goes to disk, so memory does not grow.
 
     All is written into a temporary file beside `path`, which takes the name `path` in one
-    step when the recording is finished: a file of that name is always complete. An error of the
-    disk ends the recording and removes the temporary file.
+    step when the recording is finished: a file of that name is always complete. A disk error
+    ends the recording and removes the temporary file.
 
     Args:
         path: The file to write; its directory is made.
-        chunk_steps: The most rows of a chunk; a chunk also holds at most some 4 MB.
+        chunk_steps: The maximum number of rows per chunk; a chunk also holds at most about 4 MB.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, chunk_steps: int = 4096) -> None:
@@ -50,7 +50,7 @@ class RecordingWriter:
 
     @property
     def open(self) -> bool:
-        """Whether rows can be added: not finished or given up, and not the copy of a fork."""
+        """Whether rows can be added: neither finished nor abandoned, nor the copy of a fork."""
         return self._zip.owned and not self._file.closed
 
     def append(self, row: dict[str, Any]) -> None:
@@ -63,12 +63,12 @@ class RecordingWriter:
         if values.keys() != self._columns.keys():
             changed = sorted(values.keys() ^ self._columns.keys())
             raise ValueError(
-                f"The columns of a recording cannot change on the way: {', '.join(changed)} came "
-                "or went. A critic must give q_ext always or never."
+                f"The columns of a recording cannot change midway: {', '.join(changed)} appeared "
+                "or disappeared. A critic must give q_ext always or never."
             )
         for name, value in values.items():
             self._columns[name].put(self.steps, value)
-        # From here on the step counts; an interruption before leaves the columns as long as ever.
+        # From here on the step counts; an interruption before this line leaves no trace.
         self.steps += 1
         full = [column for column in self._columns.values() if self.steps % column.rows == 0]
         if full:
@@ -110,8 +110,8 @@ class RecordingWriter:
             self.abandon()
             raise OSError(
                 error.errno,
-                f"{error.strerror or error}. The recording of {self.steps} step(s) is given up, "
-                "nothing is written",
+                f"{error.strerror or error}. The recording of {self.steps} step(s) was abandoned, "
+                "and nothing was written",
                 str(self.path),
             ) from error
         except BaseException:
@@ -183,7 +183,7 @@ class RecordingReader:
         # Versions before this one did not write the names.
         lost = set(self.meta.get("columns", self._chunks)) ^ set(self._chunks)
         if lost:
-            raise self.damaged(f"the column {min(lost)} came or went")
+            raise self.damaged(f"the column {min(lost)} appeared or disappeared")
         self._cached: tuple[str, Array] | None = None
 
     @property

@@ -26,7 +26,7 @@ class _Probe(ShapingWrapper):
 class ShapingRecorder(RecorderTwin[VectorEnv], VectorEnvWrapper):
     """Writes R, F, F′, V_E, V_I, ends, actions and pictures of every row into one file.
 
-    What the arguments mean stands at `adops_wrappers.inspect.single.ShapingRecorder`.
+    `adops_wrappers.inspect.single.ShapingRecorder` explains the arguments.
 
     Example:
         >>> import tempfile, gymnasium as gym, numpy as np

@@ -1,4 +1,4 @@
-"""Count-based bonuses: 1/√n of the observation that was reached, in all or in one episode."""
+"""Count-based bonuses: 1/√n for the observation reached, counted over training or per episode."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CountBonus:
         self.key = key
         self.counts: dict[Hashable, int] = {}
         self.frozen = False
-        """While True visits are rewarded as the next visit would be, and not counted."""
+        """While True visits are rewarded like the next visit, but not counted."""
 
     def __call__(
         self, obs: Any, action: Any, next_obs: Any, valid: bool | BoolArray = True
@@ -85,8 +85,8 @@ class EpisodicCountBonus(CountBonus):
     """F = scale/√n(s′), n counting how often s′ was reached in the running episode of its row.
 
     Every environment has counts of its own, which an episode's end or a reset clears. The
-    bonus never fades for good, so it tempts as long as training lasts. As part of the running
-    episode the counts go on in `evaluation_mode`.
+    bonus never fades for good, so it tempts as long as training lasts. The counts belong to the
+    running episode and continue in `evaluation_mode`.
 
     Args:
         scale: The bonus of an episode's first visit.

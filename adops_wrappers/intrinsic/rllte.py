@@ -1,7 +1,7 @@
 """rllte's intrinsic-reward modules as sources.
 
 Needs torch and rllte. A plain `pip install rllte-core` brings an old Gymnasium and a CUDA
-torch; beside the versions that this package works with:
+torch; to keep the versions that this package works with:
 
     pip install --no-deps rllte-core termcolor pynvml==11.5.0
 """
@@ -27,9 +27,10 @@ class RLLTESource:
     `obs_norm_type="none"`, or its constructor steps your env thousands of times; the module's
     `n_envs` must be the env's.
 
-    Dummy reset steps are unknown to rllte: vector envs must run SAME_STEP or DISABLED. Rewards
-    are given as 0, which no module reads; `terminateds` says where an episode ended, for either
-    reason. In `evaluation_mode` a copy of the module answers, so that the module stands still.
+    rllte does not know dummy reset steps: vector envs must run SAME_STEP or DISABLED. Rewards
+    are passed as 0, since no module reads them; `terminateds` says where an episode ended,
+    for either reason. In `evaluation_mode` a copy of the module answers, and the module itself
+    does not change.
 
     Args:
         module: An rllte reward module, such as `rllte.xplore.reward.RND(envs, ...)`.
@@ -63,7 +64,7 @@ class RLLTESource:
         rows = np.atleast_1d(valid)
         if not rows.all():
             raise ValueError(
-                "rllte's modules know no dummy reset steps. Build the vector env with "
+                "rllte's modules cannot skip dummy reset steps. Build the vector env with "
                 "autoreset_mode=AutoresetMode.SAME_STEP."
             )
         single = not isinstance(valid, np.ndarray)

@@ -20,7 +20,7 @@ from adops_wrappers.networks import Encoder, ObservationPacker, mlp
 
 
 class RND:
-    """F = mean over features of (predictor(s′) − target(s′))², and learns from what it scores.
+    """F = mean over features of (predictor(s′) − target(s′))², learned from the states it scores.
 
     The target network is random and fixed; the predictor learns to copy it on the observations
     that it is shown, so that familiar ones earn little. Observations are whitened element by
@@ -36,7 +36,7 @@ class RND:
         features: The width of both networks' outputs.
         hidden: The widths of the hidden layers of the target; the predictor has one more.
         learning_rate: The step size of the predictor's Adam.
-        batch_size: The predictor makes one gradient step for every so many observations.
+        batch_size: The number of observations for each gradient step of the predictor.
         clip: The largest whitened value.
         seed: Seeds both networks.
         device: Where the networks live.
@@ -82,7 +82,7 @@ class RND:
             self.predictor.parameters(), lr=_checks.positive("learning_rate", learning_rate)
         )
         self.frozen = False
-        """While True the predictor and the whitening stand still (`evaluation_mode` sets it)."""
+        """While True the predictor and the whitening do not change (`evaluation_mode` sets it)."""
         self._waiting: list[list[torch.Tensor]] = []
 
     def __call__(

@@ -24,8 +24,8 @@ class SourceRunner:
             with the rows whose episode is over, after its last step and at every reset.
         layout: The env's number of rows, spaces and autoreset mode.
         normalizer: Divides F by the running scale of intrinsic returns.
-        episodes: The tracker of a wrapper directly below, which moves it on; None for one of
-            the runner's own.
+        episodes: The tracker of a wrapper directly below, which advances it; None to make
+            one.
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class SourceRunner:
             self.source.load_state_dict(state["source"])
         if (state["normalizer"] is None) != (self.normalizer is None):
             raise ValueError(
-                "Cannot load this state: of the saved wrapper and this one, only one has a "
-                "normalizer."
+                "Cannot load this state: the saved wrapper and this one must both have a "
+                "normalizer, or neither."
             )
         if self.normalizer is not None:
             self.normalizer.load_state_dict(state["normalizer"])

@@ -25,8 +25,8 @@ _STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class Transition(NamedTuple):
     """One step of n environments, or with a leading time axis a rollout of shape (T, n).
 
-    A row with `valid=False` is the dummy step on which a vector env resets itself: it is no
-    transition, and no method emits anything for it or lets it move its state.
+    A row with `valid=False` is the dummy step on which a vector env resets itself: it is not a
+    transition, no method emits anything for it, and it changes no state.
     """
 
     reward: FloatArray
@@ -63,8 +63,8 @@ class Transition(NamedTuple):
 class Shaper(ABC):
     """Turns F into F′ for `num_envs` environments side by side, one step at a time.
 
-    A subclass keeps float64 state per environment, clears the rows whose episode ends by
-    itself, and never looks at an environment: what it may know is in the `Transition`.
+    A subclass keeps float64 state per environment, clears the rows whose episode ends, and
+    never looks at an environment: all it may know is in the `Transition`.
     """
 
     name: ClassVar[str]
@@ -78,9 +78,9 @@ class Shaper(ABC):
     def __init__(self, num_envs: int = 1) -> None:
         self.num_envs = _checks.whole("num_envs", num_envs, least=1)
         self.frozen = False
-        """While True, what is learned across episodes (F̄, ζ's counter) stands still."""
+        """While True, what is learned across episodes (F̄, ζ's counter) does not change."""
         self.built_as: str | None = None
-        """The name that it was built by, where it was built by one."""
+        """The name of the method as which it was built, if it was built by name."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -89,8 +89,8 @@ class Shaper(ABC):
         missing = [name for name in names if not hasattr(self, name)]
         if missing:
             raise AttributeError(
-                f"{type(self).__name__} takes {missing[0]!r} and does not keep it. A recording "
-                f"needs every setting as an attribute of its name: self.{missing[0]} = …"
+                f"{type(self).__name__} takes {missing[0]!r} but does not keep it. A recording "
+                f"needs every setting as an attribute of the same name: self.{missing[0]} = …"
             )
         return {name: getattr(self, name) for name in names}
 
@@ -137,7 +137,7 @@ class Shaper(ABC):
         """Restore a `state_dict()`."""
 
     def load_learned(self, state: dict[str, Any]) -> None:  # noqa: B027
-        """Restore of a `state_dict()` what was learned across episodes, for any number of rows."""
+        """Restore the part of a `state_dict()` learned across episodes, for any number of rows."""
 
     def describe(self) -> str:
         """Name the method and its discounts, for messages."""
@@ -145,7 +145,7 @@ class Shaper(ABC):
 
 
 class TwoStreams(Shaper):
-    """A method that looks at both streams: their discounts, and c_E and c_I of a total."""
+    """A method that looks at both streams: their discounts, and their weights c_E and c_I."""
 
     def __init__(
         self,

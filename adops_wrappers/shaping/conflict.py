@@ -1,7 +1,7 @@
-"""A conflict: the bonus turns the sign that the task gives to an action.
+"""A conflict: the bonus flips the sign that the task gives to an action.
 
-The one definition, which the clamp of ADOPS, the training metrics, recordings and plots share. All
-functions take arrays of any one shape.
+This is the only definition: the clamp of ADOPS, the training metrics, recordings and plots share
+it. All functions take arrays of any shape.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from adops_wrappers.shaping.base import BoolArray, FloatArray, Transition
 
 ROUNDING = 1e-9
-"""For totals with F′: the error of adding a correction that has lifted the total to 0."""
+"""For totals with F′: the rounding error of a correction that lifts the total to 0."""
 
 
 class Advantages(NamedTuple):
-    """What the task says of an action, and what the agent is told."""
+    """What the task says about an action, and what the agent is told."""
 
     ext: FloatArray
     """A_E: Q_E(s, a) − V_E(s) where the critic gives Q values, else δ_E."""

@@ -29,8 +29,8 @@ _MATCHING_TOLERANCE = 1e-9
 class RewardMatching(Shaper):
     """What the family shares: γ, and with `normalize` the centred bonus f = F − F̄.
 
-    F̄ is an exponential mean per environment that starts at 0, takes in every real step before
-    it is used, and lives on across episodes. The f that was emitted is the f taken back.
+    F̄ is an exponential mean per environment that starts at 0, is updated with every real step
+    before it is used, and persists across episodes. The f that was emitted is the f taken back.
     """
 
     settles_debt = True
@@ -66,7 +66,7 @@ class RewardMatching(Shaper):
         self.mean = restore_array("the running mean", state["mean"], self.mean)
 
     def load_learned(self, state: dict[str, Any]) -> None:
-        """Restore F̄, in every row the mean of all: an env of its own has none yet."""
+        """Restore F̄ as the mean over the saved rows: the rows here are other envs."""
         self.mean[:] = np.mean(state["mean"])
 
     def describe(self) -> str:

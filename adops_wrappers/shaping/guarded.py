@@ -1,4 +1,4 @@
-"""A guarded scale: the bonus is turned down while the extrinsic return falls."""
+"""A guarded scale: the bonus is reduced while the extrinsic return falls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GuardedScale(TwoStreams):
     - Until an update contains an extrinsic reward, β = 1.
     - From then on, while there is no score yet, β is at most ρ·c_E·rms(δ_E) / (c_I·rms(δ_I)) of
       each update, ρ = `balance`: whatever its units, the bonus has TD errors a tenth the size of
-      the task's, and smaller ones as the task falls silent.
+      the task's, and smaller ones as the task's own TD errors vanish.
     - Once there is a score to guard, β regrows by e^`regrow` an update, up to 1, and shrinks by
       e^−`shrink` while the score has fallen: J < J* − `tolerance`·|J*|. J is the smoothed mean of
       each row's last finished return, J* its slowly forgetting maximum. J counts once every row
@@ -85,7 +85,7 @@ class GuardedScale(TwoStreams):
         return self.counter.setting
 
     def hold(self, zeta: float) -> None:
-        """Keep β at this value: what an audit asks about."""
+        """Keep β at this value, for an audit."""
         self.beta, self.frozen = zeta, True
 
     def reset(self, mask: BoolArray | None = None) -> None:
@@ -183,7 +183,7 @@ class GuardedScale(TwoStreams):
         self._returns, self._last_returns = returns, last
 
     def load_learned(self, state: dict[str, Any]) -> None:
-        """Restore β, J and what they follow from, but no returns of running episodes."""
+        """Restore β, J and what they depend on, but no returns of running episodes."""
         self.counter.load_state_dict(state)
         self.beta, self.rewarded = float(state["beta"]), bool(state["rewarded"])
         self.score, self.best = state["score"], state["best"]

@@ -1,7 +1,7 @@
-"""What the package knows of each method by name: one declaration, which everything reads.
+"""What the package knows about each method: one declaration, which everything reads.
 
 A method is declared beside its shaper. The wrappers, `make_shaping`, the audit, the re-shaping of
-recordings and the training scripts ask the declaration, and know no method by name.
+recordings and the training scripts read the declaration, and mention no method by name.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Method:
     inactive: tuple[str, ...] = ()
     """Settings of the shaper that change nothing under this name."""
     schedule: tuple[str, ...] = ()
-    """Settings that only move a factor ζ (or β) on F or on its correction as training goes on.
-    The shaper then has `hold(zeta)`, for an audit."""
+    """Settings that only move a factor ζ (or β) on F or its correction during training. The
+    shaper then has `hold(zeta)`, for an audit."""
     needs_critic: bool = False
     """Whether it acts on V_E and V_I of every step."""
     needs_potential: bool = False
@@ -48,7 +48,7 @@ class Method:
     remembers_episode: bool = False
     """Whether F′ depends on the episode so far."""
     one_process_only: bool = False
-    """Whether what it learns is of all envs together, so that processes cannot share the envs."""
+    """Whether it learns from all envs together, so that they cannot be split over processes."""
 
     def __post_init__(self) -> None:
         taken = constructor_settings(self.build or self.shaper)
@@ -106,7 +106,7 @@ def declare(method: Method) -> Method:
         ValueError: The name is taken by another shaper.
     """
     taken = METHODS.get(method.name)
-    # The same class again is a notebook's cell that runs for the second time.
+    # The same class again: a notebook's cell was run a second time.
     if method.name in ALIASES or (taken and _path(taken.shaper) != _path(method.shaper)):
         raise ValueError(f"There is already a shaping method {method.name!r}: choose another name.")
     METHODS[method.name] = method
@@ -144,7 +144,7 @@ def methods_with(*settings: str) -> tuple[str, ...]:
 
 
 def method_of(shaper: Shaper) -> Method | None:
-    """Return the declaration of a shaper, the one that it was built by where several fit."""
+    """Return the declaration of a shaper; where several fit, the one it was built by."""
     fitting = [method for method in METHODS.values() if method.fits(shaper)]
     return max(
         fitting,

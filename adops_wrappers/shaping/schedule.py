@@ -59,7 +59,7 @@ class Scheduled(Shaper):
 
     counter: UpdateCounter
     held: float | None = None
-    """ζ, where it is held still."""
+    """ζ, where an audit holds it."""
 
     @abstractmethod
     def zeta_after(self, updates: int) -> float:
@@ -76,11 +76,11 @@ class Scheduled(Shaper):
         return self.counter.setting
 
     def hold(self, zeta: float) -> None:
-        """Keep ζ at this value: what an audit asks about."""
+        """Keep ζ at this value, for an audit."""
         self.held, self.frozen = zeta, True
 
     def start_from(self, updates: int) -> None:
-        """Go on as after this number of updates."""
+        """Continue as if this number of updates had passed."""
         self.counter.ticks = updates * self.counter.update_every
 
     def count(self, transition: Transition) -> None:

@@ -29,7 +29,7 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one audit, or one per method; return 0 unless something was wrong with the input."""
+    """Run one audit, or one per method; return 0, or 2 if the input was wrong."""
     args = _parser().parse_args(argv)
     try:
         env = _make(args.env)
@@ -116,13 +116,13 @@ def _parser() -> argparse.ArgumentParser:
     add("env", help="a gymnasium id: a toy-text env, a gallery env, a small deterministic env")
     add("--bonus", default="noisy-tv", help="a name or a .npy file, see below (%(default)s)")
     add("--scale", type=float, default=1.0, help="a factor on the bonus (%(default)s)")
-    add("--tv-state", type=int, help="where the noisy TV stands")
+    add("--tv-state", type=int, help="the state with the noisy TV")
     add("--seed", type=int, default=0, help="of the random bonus (%(default)s)")
     add("--shaping", default="adops", help=f"raw or one of {', '.join(METHODS)} (%(default)s)")
-    add("--all", action="store_true", help="a table of all methods in place of one report")
+    add("--all", action="store_true", help="a table of all methods instead of one report")
     add("--gamma", type=float, default=0.99, help="the discount (%(default)s)")
-    add("--horizon", type=int, help="end the task after so many steps")
-    add("--zeta", type=float, help="of ADOPES, PIES and the guarded scale, held (0.5)")
+    add("--horizon", type=int, help="end the task after this many steps")
+    add("--zeta", type=float, help="at which ADOPES, PIES and the guarded scale are held (0.5)")
     add("--delay", type=int, help="of GRM (1)")
     add("--epsilon", type=float, help="of ADOPS and ADOPES (1e-7)")
     add("--form", choices=("expected", "trajectory"), help="of ideal ADOPS (expected)")

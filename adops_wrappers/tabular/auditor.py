@@ -27,7 +27,7 @@ from adops_wrappers.tabular.unfold import Problem, build_problem, with_shaper
 Bonus = npt.ArrayLike | HistoryBonus | FutureBonus
 
 TABLE_HORIZON = 8
-"""The horizon that `--all` gives to PBIM, whose debts are too many without one."""
+"""The horizon that `--all` gives to PBIM, which has too many debts without one."""
 
 
 def audit(
@@ -99,7 +99,7 @@ def _check_task(mdp: FiniteMDP, horizon: int | None) -> None:
     if not ((mdp.graph.start > 0) & mdp.graph.decides).any():
         raise ValueError(
             f"Every start state is terminal ({int(mdp.terminal.sum())} of {mdp.num_states} states "
-            "are), so that no policy has anything to decide. Give FiniteMDP another start=, or "
+            "are), so no policy has anything to decide. Give FiniteMDP another start=, or "
             "fewer terminal= states."
         )
 
@@ -212,8 +212,8 @@ def _own_table(
 ) -> FloatArray:
     if isinstance(bonus, HistoryBonus):
         raise TypeError(
-            "A function (mdp, bonus) -> shaped bonus works on tables; give a Shaper class to "
-            "shape a bonus that has a memory."
+            "A function (mdp, bonus) -> shaped bonus works on tables; to shape a bonus that has a "
+            "memory, pass a Shaper class."
         )
     return mdp.table("The shaped bonus of your function", shaping(mdp, mdp.table("bonus", bonus)))
 
@@ -234,7 +234,7 @@ def verdicts(
     horizon: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict[str, AuditReport | str]:
-    """Audit every method; where a method cannot be audited the reason stands in its place."""
+    """Audit every method; where one cannot be audited, return the reason in its place."""
     potential = mdp.solve().v
     rows: dict[str, tuple[str, int | None, dict[str, Any]]] = {
         "raw": ("raw", horizon, {}),

@@ -1,4 +1,4 @@
-"""Bonuses that are more than a table, and the ones that the command line knows by name."""
+"""Bonuses that are more than a table, and those that the command line offers by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from adops_wrappers.tabular.graph import IntArray
 from adops_wrappers.tabular.mdp import FiniteMDP
 
 BONUSES = {
-    "noisy-tv": "scale for every arrival in one state, in the gallery in the tempting cells",
+    "noisy-tv": "scale for every arrival in one state; in the gallery, in the tempting cells",
     "random": "scale times a standard normal number per transition",
     "reward": "scale times R itself",
     "episodic-count": "scale / sqrt(visits to s' in this episode); needs --horizon",
@@ -104,8 +104,8 @@ def named_bonus(
         env: The env behind it; a gallery env has tempting cells of its own.
         scale: A factor.
         seed: For the random bonus.
-        tv_state: Where the noisy TV stands; None takes the first state that can be reached, but
-            that no optimal trajectory visits.
+        tv_state: Where the noisy TV is; None takes the first reachable state that no optimal
+            trajectory visits.
     """
     if name == "noisy-tv":
         if tv_state is None and hasattr(env, "tempting_bonus"):

@@ -21,7 +21,7 @@ _MOVES = {
 }
 
 StateKey = Callable[[gym.Env[Any, Any], Any], Hashable]
-"""`key(env, obs)`: what tells one state of an env from another."""
+"""`key(env, obs)`: what distinguishes one state of an env from another."""
 
 
 def mdp_from_env(
@@ -96,9 +96,9 @@ def _from_table(env: Any, gamma: float, max_states: int) -> FiniteMDP:
     both = np.flatnonzero(terminal & (alive | entered_to_go_on[alive].any(axis=(0, 1))))
     if len(both):
         raise ValueError(
-            f"State {both[0]} is entered both with and without termination, so that the state "
-            "alone does not say whether the episode is over. Give the two cases states of their "
-            "own, or pass arrays to FiniteMDP."
+            f"State {both[0]} is entered both with and without termination, so the state alone "
+            "does not tell whether the episode is over. Give each case a state of its own, or "
+            "pass arrays to FiniteMDP."
         )
     reward = np.divide(reward_sum, transition, out=np.zeros_like(transition), where=transition > 0)
     return FiniteMDP(
@@ -200,7 +200,7 @@ def _try(
     if seed is not None:
         copy.np_random = np.random.default_rng(seed)
     if hasattr(copy, "step_count"):
-        # A clock in the env would make every moment a state of its own, and its reward stale.
+        # A clock in the env would make every moment a state of its own.
         copy.step_count = 0
     obs, reward, terminated, _, _ = copy.step(action)
     return copy, (key(copy, obs), float(reward), bool(terminated))
@@ -209,8 +209,8 @@ def _try(
 def _check_size(num_states: int, max_states: int) -> None:
     if num_states > max_states:
         raise ValueError(
-            f"The env has more than max_states={max_states} states. Take a smaller variant of "
-            "it, a coarser key=, or raise max_states (memory grows with its square)."
+            f"The env has more than max_states={max_states} states. Use a smaller variant of "
+            "it or a coarser key=, or raise max_states (memory grows with its square)."
         )
 
 

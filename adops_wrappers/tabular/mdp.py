@@ -245,7 +245,7 @@ class FiniteMDP:
         return array
 
     def require_finite_values(self, horizon: int | None) -> None:
-        """Raise if values without a horizon may be infinite, or if the horizon is no length."""
+        """Raise if values without a horizon may be infinite, or if the horizon is not a length."""
         if horizon is not None:
             _checks.whole("horizon", horizon, least=1)
         elif self.gamma == 1.0:
@@ -281,7 +281,7 @@ def _check_transition(transition: FloatArray, terminal: BoolArray) -> None:
         state, action = (int(i) for i in np.argwhere(wrong)[0])
         row = transition[state, action]
         raise ValueError(
-            f"transition[{state}, {action}] is no probability distribution: it sums to "
+            f"transition[{state}, {action}] is not a probability distribution: it sums to "
             f"{row.sum():.9g} and its least entry is {row.min():.9g}. The entries of every "
             "state and action must be at least 0 and sum to 1; only terminal states may have "
             "other rows."

@@ -1,4 +1,4 @@
-"""Exact values: what an oracle knows of an MDP, and critics that answer with it."""
+"""Exact values: what an oracle knows about an MDP, and critics that answer with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ StateOf = Callable[[Any], npt.ArrayLike]
 
 
 class IdealValues(NamedTuple):
-    """What an oracle knows of every node."""
+    """What an oracle knows about every node."""
 
     value_ext: FloatArray
     """V_E*."""
@@ -52,8 +52,8 @@ def ideal_values(
     """Return V_E*, Q_E*, the optimal actions and W for a `bonus` F per edge.
 
     With `form="expected"`, W(s) = max over extrinsically optimal a of E[F + γ_I·W(s′)]. With
-    "trajectory" the maximum is also over s′: what F₂ needs when it is computed from one sampled
-    s′, as a wrapper does. A given `value_int` stands in place of W.
+    "trajectory" the maximum is also over s′, which F₂ needs when it is computed from one sampled
+    s′, as in a wrapper. A given `value_int` replaces W.
     """
     check_form(form)
     gamma_int = gamma if gamma_int is None else gamma_int
@@ -67,7 +67,7 @@ def ideal_values(
         if gamma_int == 1.0 and graph.layers is None and (graph.probability < 1.0).any():
             raise ValueError(
                 "The trajectory form of W may be infinite at gamma=1 where chance can prolong an "
-                "episode. Choose a discount below 1, give a horizon, or take form='expected'."
+                "episode. Choose a discount below 1, give a horizon, or use form='expected'."
             )
         value_int = solver.best_trajectory_values(graph, bonus, gamma_int, optimal)
     return IdealValues(value_ext, q_ext, optimal, value_int)
@@ -82,7 +82,7 @@ def edge_transitions(
         graph: The problem.
         bonus: F per edge.
         values: The oracle's values.
-        sampled_advantage: Leave A_E to the one-step estimate in place of Q_E* − V_E*.
+        sampled_advantage: Use the one-step estimate of A_E instead of Q_E* − V_E*.
     """
     advantage = (values.q_ext - values.value_ext[:, None])[graph.source, graph.action]
     return Transition(

@@ -47,7 +47,7 @@ def plot_audit(report: AuditReport, path: str | Path, bonus: Any = None, title: 
     panels = _panels(report, grid)
     top, left = int(grid.row.min()), int(grid.column.min())
     bottom, right = int(grid.row.max()) + 1, int(grid.column.max()) + 1
-    # Before and after stand above each other, so that the arrows of wide grids can be read.
+    # Before is drawn above after, so that the arrows of wide grids can be read.
     width = 0.62 * (right - left) * len(panels)
     height = 2 * (0.62 * (bottom - top) + 0.3) + 0.6
     figure = analysis_package("matplotlib.figure", "a plot").Figure(

@@ -12,7 +12,7 @@ from adops_wrappers.arrays import BoolArray, FloatArray
 from adops_wrappers.tabular.graph import Graph
 
 TIE_TOLERANCE = 1e-9
-"""Actions whose values differ by less are tied. Float noise stays well below, ADOPS' ε above."""
+"""Actions whose values differ by less are tied: well above float noise, below ADOPS' ε."""
 
 _WARM_START_SWEEPS = 50
 _SMALL = 64
@@ -48,7 +48,7 @@ def maximise(
     if graph.layers is not None:
         return _backward(graph, reward, gamma, best)
     v = np.zeros(graph.num_nodes)
-    # Sweeps save a large problem many linear solves; a small one is solved faster than swept.
+    # Sweeps save a large problem many linear solves; a small one is faster without them.
     for _ in range(_WARM_START_SWEEPS if graph.num_nodes > _SMALL else 0):
         v = best(action_values(graph, reward, v, gamma))
     q = action_values(graph, reward, v, gamma) + blocked

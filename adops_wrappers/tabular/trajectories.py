@@ -39,13 +39,11 @@ def audit_future(
 ) -> AuditReport:
     """Audit a bonus that may look ahead; see `adops_wrappers.audit`."""
     if horizon is None:
-        raise ValueError(
-            "A FutureBonus sees whole episodes: give the horizon at which they end at the latest."
-        )
+        raise ValueError("A FutureBonus sees whole episodes: give the horizon by which they end.")
     if callable(shaping) and not isinstance(shaping, type):
         raise TypeError(
-            "A function (mdp, bonus) -> shaped bonus works on tables; give a Shaper class to "
-            "shape a FutureBonus."
+            "A function (mdp, bonus) -> shaped bonus works on tables; to shape a FutureBonus, pass "
+            "a Shaper class."
         )
     options = parse_settings(shaping, mdp.gamma, horizon, settings)
     if options.gamma_int != mdp.gamma or options.potential is not None:
@@ -98,7 +96,7 @@ def _tree(mdp: FiniteMDP, horizon: int, max_nodes: int) -> _Tree:
         number_histories,
         horizon=horizon,
         max_nodes=max_nodes,
-        way_out="All histories are listed: take a shorter horizon or a smaller problem.",
+        way_out="All histories are listed: choose a shorter horizon or a smaller problem.",
     )
     graph = unfolded.graph
     arrived_by = np.full(graph.num_nodes, -1, dtype=np.int64)

@@ -16,11 +16,11 @@ from adops_wrappers.tabular.mdp import FiniteMDP, on_edges
 from adops_wrappers.tabular.report import Step
 
 _TOO_LARGE = (
-    "Take a shorter horizon, a bonus with fewer distinct values or a smaller problem, or raise "
+    "Choose a shorter horizon, a bonus with fewer distinct values or a smaller problem, or raise "
     "max_nodes."
 )
 _NO_HORIZON = (
-    "Without a horizon the memory must come back to itself: PBIM's debt and counts never do "
+    "Without a horizon the memory must return to earlier values: PBIM's debt and counts never do "
     "unless every episode is short. Give a horizon."
 )
 
@@ -54,7 +54,7 @@ class Problem(NamedTuple):
         return on_edges(table, self.state[graph.source], graph.action, self.next_state)
 
     def step(self, edge: int, bonus: float, shaped: float) -> Step:
-        """Describe one edge, with the F and F′ that it brought."""
+        """Describe one edge with its F and F′."""
         return Step(
             state=int(self.state[self.graph.source[edge]]),
             action=int(self.graph.action[edge]),
@@ -75,7 +75,7 @@ class Problem(NamedTuple):
             table = np.full((horizon, mdp.num_states, mdp.num_actions), np.nan)
             table[graph.time, self.state] = graph.expected(shaped)
             return table
-        # F stays what it was where nothing happens: in terminal states, on impossible transitions.
+        # F keeps its value where nothing happens: in terminal states, on impossible transitions.
         short = np.array(bonus, dtype=np.float64)
         if bonus.ndim == 2:
             short[graph.source, graph.action] = shaped
@@ -143,7 +143,7 @@ def with_shaper(
         memory: FloatArray, edges: IntArray, ended: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
         shaper = make_shaper(len(edges))
-        # Counters that are not kept per row, such as ζ's, stand where the maker put them.
+        # Counters that are not kept per row, such as ζ's, stay where the maker put them.
         shaper.load_state_dict({**shaper.state_dict(), **packer.unpack(memory)})
         rows: list[Any] = [
             field[edges] if isinstance(field, np.ndarray) else field for field in transition

@@ -33,7 +33,7 @@ class ShapingWrapper(ShapingTwin[VectorEnv], VectorEnvWrapper):
     It reads F from `info["intrinsic_reward"]` and writes float64 arrays of shape (n,), each
     with its `_key` mask: `extrinsic_reward` (R), `raw_intrinsic_reward` (F), `intrinsic_reward`
     (F′) and `shaping_correction` (F′ − intrinsic_scale·F). The mask is False on the dummy reset
-    steps of NEXT_STEP. Under SAME_STEP the values of a terminal step stand at the top level.
+    steps of NEXT_STEP. Under SAME_STEP the values of a terminal step are at the top level.
     With a critic, SAME_STEP ends also carry `final_value_ext` and `final_value_int`, the
     critic's values of the final observations. The reward becomes R + F′, or stays R with
     `add_to_reward=False`.
@@ -147,7 +147,7 @@ _Column = tuple[FloatArray, BoolArray | None]
 def _read(info: dict[str, Any], key: str, num_envs: int) -> _Column | None:
     """Return a key's values and the mask of the rows that have it, or None if no row has.
 
-    What a sub-env wrote at the last step of an episode stands in `final_info` under SAME_STEP.
+    Under SAME_STEP, what a sub-env wrote at the last step of an episode is in `final_info`.
     """
     if key not in info and "final_info" not in info:
         return None

@@ -1,8 +1,8 @@
 """The vector twins of all shaping wrappers: the same arguments, a method state for every row.
 
-What the arguments mean stands at the class of the same name in `adops_wrappers.wrappers`. Critics
-and potentials take batches here and return one value for each row; `update_every` counts vector
-steps, and "episode" the episodes of all rows.
+The class of the same name in `adops_wrappers.wrappers` explains the arguments. Here critics and
+potentials take batches and return one value for each row; `update_every` counts vector steps, and
+"episode" counts the episodes of all rows.
 """
 
 from gymnasium.vector import VectorEnv

@@ -69,7 +69,7 @@ class ADOPSWrapper(ADOPSTwin[gym.Env[Any, Any]], ShapingWrapper):
         gamma_int: γ_I, at most γ_E.
         ext_coef: c_E, the weight of the extrinsic advantage in the agent's policy loss.
         int_coef: c_I, the weight of the intrinsic one.
-        epsilon: ε, how clearly a bad action must stay bad.
+        epsilon: ε, the margin by which a bad action must stay bad.
         tie_tolerance: A_E above minus this counts as not negative; 1e-9 for exact critics.
         int_bootstrap: V_I(s′) at an episode's end: "final" takes the final observation's,
             "none" 0 where terminated; "reset" needs a SAME_STEP vector env.
@@ -140,7 +140,7 @@ class ADOPESWrapper(ADOPESTwin[gym.Env[Any, Any]], ShapingWrapper):
 
     Args:
         env: The env, with a source of F below.
-        critic: As for `ADOPSWrapper`, and so are all arguments not named here.
+        critic: As for `ADOPSWrapper`, like all arguments not listed here.
         ramp_updates: The number of updates after which ζ is 1.
         update_every: The number of steps between two updates, or "episode" to count episodes.
 

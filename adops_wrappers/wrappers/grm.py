@@ -40,8 +40,8 @@ class PBIMWrapper(PBIMTwin[gym.Env[Any, Any]], ShapingWrapper):
     """F′ = F − F̄, and at an episode's last step minus all that was given, with interest.
 
     The settlement is −Σ_{i<N−1} γ^{i−(N−1)}·F′_i (eq. pbim_norm, its exponent corrected), so
-    that Σ γ^t F′_t = 0. It grows like γ^−N: for short episodes. Truncation settles as
-    termination does; the learner's intrinsic return must not bootstrap over that end.
+    that Σ γ^t F′_t = 0. It grows like γ^−N, so use it with short episodes. Truncation settles
+    the debt too; the learner's intrinsic return must not bootstrap over that end.
 
     Args:
         env: The env, with a source of F below. A `TimeLimit` belongs below this wrapper too:
@@ -51,7 +51,8 @@ class PBIMWrapper(PBIMTwin[gym.Env[Any, Any]], ShapingWrapper):
         alpha: The smoothing factor of F̄.
         intrinsic_scale: F is multiplied by it before shaping.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
-        critic: Accepted so that all methods are built alike; not consulted.
+        critic: Does not affect F′. At SAME_STEP ends its values of the final observations are
+            written into `info`.
 
     Example:
         >>> import gymnasium as gym
@@ -115,7 +116,8 @@ class GRMWrapper(GRMTwin[gym.Env[Any, Any]], ShapingWrapper):
             1 by then, and be 0 for t′ > t.
         intrinsic_scale: F is multiplied by it before shaping.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
-        critic: Accepted so that all methods are built alike; not consulted.
+        critic: Does not affect F′. At SAME_STEP ends its values of the final observations are
+            written into `info`.
 
     Example:
         >>> import gymnasium as gym

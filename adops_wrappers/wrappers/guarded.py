@@ -65,11 +65,11 @@ class GuardedScaleTwin(ShapingTwin[AnyEnv]):
 
 
 class GuardedScaleWrapper(GuardedScaleTwin[gym.Env[Any, Any]], ShapingWrapper):
-    """F′ = β·F: the bonus is turned down while the extrinsic return falls.
+    """F′ = β·F: the bonus is reduced while the extrinsic return falls.
 
-    β is 1 until the first extrinsic reward, then small enough to have a tenth of the task's
-    TD errors; it shrinks while the smoothed return is below its best, and regrows otherwise.
-    No theorem: an empirical method with nothing to tune, see the study in the documentation.
+    β is 1 until the first extrinsic reward, then so small that its TD errors are a tenth of the
+    task's; it shrinks while the smoothed return is below its best, and regrows otherwise. An
+    empirical method without a theorem and with nothing to tune: see the documentation's study.
 
     Args:
         env: The env, with a source of F below.
@@ -78,14 +78,14 @@ class GuardedScaleWrapper(GuardedScaleTwin[gym.Env[Any, Any]], ShapingWrapper):
         gamma_int: Discount of the intrinsic stream.
         ext_coef: c_E, the learner's weight of the extrinsic advantage.
         int_coef: c_I, the learner's weight of the intrinsic advantage.
-        balance: ρ, the size of the bonus' TD errors beside the task's when the first reward comes;
-            0 switches the bonus off for good.
+        balance: ρ, the size of the bonus's TD errors relative to the task's when the first reward
+            comes; 0 switches the bonus off for good.
         tolerance: How far the return may fall below its best, as a fraction of it.
         shrink: β is multiplied by e^−shrink at each update while the return has fallen.
         regrow: β is multiplied by e^regrow at each other update, up to 1.
         floor: β does not shrink below it.
         smoothing: Weight of the newest update in the smoothed return.
-        forgetting: Fraction by which the best return moves to the present one at each update.
+        forgetting: Fraction by which the best return moves towards the current one at each update.
         update_every: The number of steps between two updates, or "episode" to count episodes.
         int_bootstrap: V_I at an episode's end, as for `ADOPSWrapper`.
         intrinsic_scale: F is multiplied by it before shaping.

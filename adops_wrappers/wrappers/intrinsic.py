@@ -28,7 +28,7 @@ class SourceTwin(Twin[AnyEnv]):
 
     @property
     def episodes(self) -> EpisodeTracker:
-        """Where the episodes stand."""
+        """The position within the episodes."""
         return self.runner.episodes
 
     def state_dict(self) -> dict[str, Any]:

@@ -38,7 +38,8 @@ class NoShapingWrapper(NoShapingTwin[gym.Env[Any, Any]], ShapingWrapper):
         env: The env, with a source of F below.
         intrinsic_scale: F is multiplied by it.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
-        critic: Accepted so that all methods are built alike; not consulted.
+        critic: Does not affect F′. At SAME_STEP ends its values of the final observations are
+            written into `info`.
 
     Example:
         >>> import gymnasium as gym

@@ -49,7 +49,8 @@ class PBRSWrapper(PBRSTwin[gym.Env[Any, Any]], ShapingWrapper):
         gamma: The discount of the learner's return.
         intrinsic_scale: F is multiplied by it before shaping; Φ is not.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
-        critic: Accepted so that all methods are built alike; not consulted.
+        critic: Does not affect F′. At SAME_STEP ends its values of the final observations are
+            written into `info`.
 
     Example:
         >>> import gymnasium as gym

@@ -44,7 +44,8 @@ class PIESWrapper(PIESTwin[gym.Env[Any, Any]], ShapingWrapper):
         update_every: The number of steps between two updates, or "episode" to count episodes.
         intrinsic_scale: F is multiplied by it before shaping.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
-        critic: Accepted so that all methods are built alike; not consulted.
+        critic: Does not affect F′. At SAME_STEP ends its values of the final observations are
+            written into `info`.
 
     Example:
         >>> import gymnasium as gym

@@ -1,4 +1,4 @@
-"""Lets `env.spec` rebuild a stack and be written as JSON, although it holds critics and sources."""
+"""Lets `env.spec` rebuild a stack, and be written as JSON, despite its critics and sources."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gymnasium.utils import RecordConstructorArgs
 
 
 class SpecReference(str):
-    """Stands in a spec for an object that JSON cannot hold: written, it is only a name.
+    """Stands for an object in a spec that JSON cannot hold; JSON gets only its name.
 
-    A spec that stays in memory still rebuilds the wrapper with the object itself, which is
-    what `gymnasium.utils.env_checker.check_env` does; one read from JSON has lost it, and the
+    A spec in memory still rebuilds the wrapper with the object itself, as
+    `gymnasium.utils.env_checker.check_env` does. A spec read from JSON has lost it, and the
     wrapper's constructor says so.
     """
 
@@ -37,8 +37,8 @@ def from_spec(value: Any) -> Any:
 class RecordsSettings(RecordConstructorArgs):
     """Records the arguments that a wrapper is built with, as `RecordConstructorArgs` does.
 
-    Recording in `__new__` comes before every `__init__`, which the recorder asks for, and
-    spares each wrapper a second list of its arguments.
+    `__new__` runs before every `__init__`, as `RecordConstructorArgs` requires, and no wrapper
+    needs to list its arguments twice.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> RecordsSettings:

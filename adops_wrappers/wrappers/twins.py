@@ -25,7 +25,7 @@ INTRINSIC_MISSING = (
 
 
 class Twin(Generic[AnyEnv]):
-    """A wrapper of either kind: the single and the vector base classes fill in what differs."""
+    """A wrapper of either kind; the single and the vector base class add what differs."""
 
     @abstractmethod
     def _layout(self, env: AnyEnv) -> EnvLayout:
@@ -86,7 +86,7 @@ class ShapingTwin(Twin[AnyEnv]):
 
     @property
     def episodes(self) -> EpisodeTracker:
-        """Where the episodes stand."""
+        """The position within the episodes."""
         return self.core.episodes
 
     def state_dict(self) -> dict[str, Any]:

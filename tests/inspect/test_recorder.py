@@ -281,7 +281,7 @@ def test_q_values_must_come_always_or_never(tmp_path: Path) -> None:
     env.step(0)
     critic.register(tk.critic_with_q)
     env.reset(seed=0)
-    with pytest.raises(ValueError, match="advantage_ext came or went"):
+    with pytest.raises(ValueError, match="advantage_ext appeared or disappeared"):
         env.step(0)
 
 
@@ -459,7 +459,7 @@ def test_a_full_disk_ends_the_recording_with_a_message_and_leaves_nothing(
             env.step(0)
         env.close()
 
-    message = r"No space left.*The recording of \d+ step\(s\) is given up.*a\.npz"
+    message = r"No space left.*The recording of \d+ step\(s\) was abandoned.*a\.npz"
     with pytest.raises(OSError, match=message) as raised:
         play()
     assert raised.value.errno == errno.ENOSPC
@@ -663,7 +663,7 @@ def test_the_newest_picture_of_a_stack_is_taken(shape, newest, result) -> None:
 
 def test_what_is_no_picture_is_refused() -> None:
     for shape in ((5,), (7, 8, 9), (2, 3, 4, 5)):
-        with pytest.raises(ValueError, match="is no picture"):
+        with pytest.raises(ValueError, match="is not a picture"):
             as_image(np.zeros(shape))
 
 

@@ -94,7 +94,10 @@ def test_a_recording_that_lost_a_column_or_rows_is_refused(tmp_path: Path) -> No
     path = tmp_path / "synthetic.npz"
     with zipfile.ZipFile(path) as file:
         contents = {name: file.read(name) for name in file.namelist()}
-    for lost, message in (("valid", "column valid came or went"), ("reward", "reward has 0 of 5")):
+    for lost, message in (
+        ("valid", "column valid appeared or disappeared"),
+        ("reward", "reward has 0 of 5"),
+    ):
         with zipfile.ZipFile(path, "w") as file:
             for name, content in contents.items():
                 if not name.startswith(lost):

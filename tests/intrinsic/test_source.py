@@ -117,7 +117,7 @@ def test_state_dict_round_trip() -> None:
     for action in (0, 1, 3, 3, 1):
         assert first.step(action)[4] == second.step(action)[4]
     bare = IntrinsicRewardWrapper(gym.make(tk.CLIFF), CountBonus())
-    with pytest.raises(ValueError, match="only one has a normalizer"):
+    with pytest.raises(ValueError, match="must both have a normalizer"):
         bare.load_state_dict(first.state_dict())
 
 

@@ -140,5 +140,5 @@ def test_a_setting_that_is_not_kept_is_named() -> None:
         def __init__(self, num_envs: int = 1, *, weight: float = 1.0, **matching: Any) -> None:
             super().__init__(num_envs, **matching)
 
-    with pytest.raises(AttributeError, match=r"takes 'weight' and does not keep it.*self\.weight"):
+    with pytest.raises(AttributeError, match=r"takes 'weight' but does not keep it.*self\.weight"):
         _ = Forgetful().settings

@@ -373,7 +373,7 @@ def test_no_mdp():
 def test_memory_that_never_recurs_asks_for_a_horizon():
     with pytest.raises(ValueError, match=r"max_nodes=500 .*Give a horizon"):
         audit(chain(), np.ones((3, 2)), "pbim", max_nodes=500)
-    with pytest.raises(ValueError, match=r"max_nodes=20 .*Take a shorter horizon"):
+    with pytest.raises(ValueError, match=r"max_nodes=20 .*Choose a shorter horizon"):
         audit(chain(), np.array([[1, 2], [3, 5], [0, 0]]), "pbim", horizon=10, max_nodes=20)
 
 

@@ -52,7 +52,7 @@ class MiniZumaEnv(DynamicsEnv):
 
     Args:
         horizon: The number of steps after which an episode is truncated.
-        lives: How often the agent can be killed until the episode ends.
+        lives: How often the agent can be killed before the episode ends.
         render_mode: None or "rgb_array".
 
     Example:
@@ -71,14 +71,13 @@ class MiniZumaEnv(DynamicsEnv):
 class MiniZumaVectorEnv(DynamicsVectorEnv):
     """`num_envs` temples; row i seeded s + i is the single env seeded s + i. See `MiniZumaEnv`.
 
-    The whole state is in plain attributes, so that `pickle` and `copy.deepcopy` save a run.
     `info["stages"]` and `info["rooms"]` are arrays. Under SAME_STEP those of an episode that
     has just ended are in `info["final_info"]`, at the rows of `info["_final_info"]`.
 
     Args:
         num_envs: The number of rows.
         horizon: The number of steps after which an episode is truncated.
-        lives: How often the agent can be killed until the episode ends.
+        lives: How often the agent can be killed before the episode ends.
         autoreset_mode: NEXT_STEP, SAME_STEP or DISABLED (reset rows with
             `options={"reset_mask": mask}`).
         render_mode: None or "rgb_array".

@@ -34,14 +34,14 @@ class State(NamedTuple):
     phases: IntArray
     """What a laser's clock showed at the start; shape (n, lasers + 1), the last is none."""
     key: Words
-    """What all chance of this episode comes from."""
+    """The source of all randomness in this episode."""
 
 
 class MiniZumaDynamics:
     """The states of n rows and the rules that move them.
 
-    All chance in a row comes from its key: the random word of step t is a hash of key and t, so
-    that the rows are independent streams, drawn without a loop over them.
+    All randomness in a row comes from its key: the random word of step t is a hash of key and t,
+    so that the rows are independent streams, drawn without a loop over them.
     """
 
     actions = len(plan.ACTIONS)
@@ -55,7 +55,7 @@ class MiniZumaDynamics:
         self._rows = np.arange(num_rows)
 
     def seed(self, row: int, generator: np.random.Generator) -> None:
-        """Give a row the key that the keys of its episodes follow from."""
+        """Give a row the key from which the keys of its episodes are derived."""
         self.state.key[row] = generator.integers(2**64, dtype=np.uint64)
 
     def restart(self, rows: BoolArray) -> None:
@@ -169,7 +169,7 @@ def _random_words(key: Words, count: IntArray | int) -> Words:
 
 
 def _fields(count: int, width: int) -> Words:
-    """Return by how much to shift a word to get at its first, second … field of some bits."""
+    """Return the shifts that bring the first, second … field of a word to its lowest bits."""
     return np.arange(0, count * width, width, dtype=np.uint64)
 
 

@@ -30,8 +30,8 @@ MOST_POINTS = 4000
 def plot_sign_plane(recording: Recording, shaped: FloatArray | None = None) -> Figure:
     """Draw the extrinsic advantage against the total one, with raw F and with F′.
 
-    In the hatched quadrants the bonus contradicts the task. ADOPS leaves them empty: what it
-    finds there it moves to their border.
+    In the hatched quadrants the bonus contradicts the task. ADOPS leaves them empty: it moves
+    what it finds there to their border.
 
     Args:
         recording: A recording with critic values.
@@ -123,8 +123,8 @@ def plot_film_strip(recording: Recording, *, count: int | None = None, spacing: 
 
     Args:
         recording: A recording with critic values and pictures.
-        count: The most frames; by default two full lines.
-        spacing: The fewest steps between two of them, so that they are different moments.
+        count: The maximum number of frames; by default two full lines.
+        spacing: The minimum number of steps between two of them, so that the moments differ.
     """
     rows = int(recording.meta["frame_rows"])
     if not recording.has_frames:

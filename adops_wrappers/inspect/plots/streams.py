@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 HATCH = "\\\\\\"
 BINS = 40
 WINDOW = 150
-"""The most steps that a picture of an episode shows unless told otherwise."""
+"""How many steps of an episode a picture shows by default."""
 
 
 def episode_steps(
@@ -66,13 +66,13 @@ def episode_steps(
 def plot_streams(
     recording: Recording, *, row: int = 0, episode: int | None = None, window: int = WINDOW
 ) -> Figure:
-    """Draw R, F and F′ over an episode, shade the correction, and show whose sign is kept.
+    """Draw R, F and F′ over an episode, shade the correction, and show which signs are kept.
 
     Args:
         recording: The recording.
         row: The environment.
         episode: Its episode; by default the one with the worst conflict.
-        window: The most steps to show, around the worst conflict.
+        window: The maximum number of steps to show, around the worst conflict.
     """
     times = episode_steps(recording, row, episode, window)
     t = recording.episode_step[times, row]
@@ -152,7 +152,7 @@ def _advantages(axis: Any, recording: Recording, times: Any, t: Any, row: int) -
             ("line", "black", ":", "$A_E$, the task alone"),
             ("line", ORANGE, "--", "total with raw F"),
             ("line", BLUE, "-", "total with F′"),
-            ("mark", VERMILION, "x", "raw F turns the sign"),
+            ("mark", VERMILION, "x", "raw F flips the sign"),
         ],
     )
 
@@ -200,7 +200,7 @@ def plot_methods(
         shaped: What `reshape` returned.
         row: The environment.
         episode: Its episode; by default the one with the worst conflict.
-        window: The most steps to show; by default the whole episode, so that debts are seen.
+        window: The maximum number of steps to show; by default the whole episode, debts included.
     """
     times = episode_steps(recording, row, episode, window or recording.steps)
     t = recording.episode_step[times, row]

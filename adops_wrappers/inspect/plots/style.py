@@ -1,4 +1,4 @@
-"""What all pictures share: colours for every reader, axes that can show 1 beside 10²¹."""
+"""What all pictures share: colours for every reader, axes that can show both 1 and 10²¹."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-# Okabe and Ito's colours, told apart by colour-blind readers; line styles, markers and hatches
-# tell the same in grey.
+# Okabe and Ito's colours, which colour-blind readers can tell apart; line styles, markers and
+# hatches distinguish the same things in grey.
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, GREY = (
     "#0072B2",
     "#E69F00",
