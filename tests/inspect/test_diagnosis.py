@@ -142,11 +142,8 @@ def test_summary_counts_what_happened(tmp_path: Path) -> None:
     text = " ".join(diagnosis.summarize(recording))
     assert "5 steps of 1 environment(s) of Synthetic-v0, with 1 episode end(s)" in text
     assert "The task paid −2 in all (80 % of steps paid)" in text
-    assert (
-        "fights the task at 40 % of steps: at 20 % it makes an action that the critic considers bad look good"
-        in text
-    )
-    assert "at 20 % it makes one look bad" in text
+    assert "fights the task at 40 % of steps: at 20 % it makes an action that the critic" in text
+    assert "considers bad look good, at 20 % it makes one that is not bad look bad" in text
     assert "changed the bonus at 40 % of steps" in text
     assert "told the opposite of the task at 0 % of steps" in text
     plain = synthetic.make(tmp_path, critic=False, intrinsic=np.ones(3))

@@ -66,7 +66,7 @@ def test_summary(tmp_path: Path) -> None:
     text = " ".join(summarize_run(run))
     assert "Maze-v0: ADOPS (…) has 20 iterations, 200 environment steps" in text
     assert "fought the task at 50 % of steps at the beginning, 10 % at the end" in text
-    assert "changed the bonus at 30 % of steps in the beginning, 30 % at the end" in text
+    assert "changed the bonus at 30 % of steps at the beginning, 30 % at the end" in text
     assert "recent episodes is 7 at the end" in text
 
 
