@@ -152,7 +152,7 @@ def _advantages(axis: Any, recording: Recording, times: Any, t: Any, row: int) -
             ("line", "black", ":", "$A_E$, the task alone"),
             ("line", ORANGE, "--", "total with raw F"),
             ("line", BLUE, "-", "total with F′"),
-            ("mark", VERMILION, "x", "raw F flips the sign"),
+            ("mark", VERMILION, "x", "raw F turns the sign"),
         ],
     )
 
