@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from adops_wrappers import vector, wrappers
 from adops_wrappers.stack import layers, stateful_layers
+from adops_wrappers.wrappers.intrinsic import SourceTwin
+from adops_wrappers.wrappers.twins import ShapingTwin
 
 
 @contextmanager
@@ -48,9 +49,9 @@ def load_learned(env: Any, state: dict[str, Any]) -> None:
         state: The other's `adops_wrappers.stack.stack_state_dict`.
     """
     for name, layer in stateful_layers(env).items():
-        if isinstance(layer, wrappers.ShapingWrapper | vector.ShapingWrapper):
+        if isinstance(layer, ShapingTwin):
             layer.core.shaper.load_learned(state[name]["shaper"])
-        elif isinstance(layer, wrappers.IntrinsicRewardWrapper | vector.IntrinsicRewardWrapper):
+        elif isinstance(layer, SourceTwin):
             source, normalizer = layer.runner.source, layer.runner.normalizer
             if state[name]["source"] is not None:
                 source.load_state_dict(state[name]["source"])
@@ -60,9 +61,9 @@ def load_learned(env: Any, state: dict[str, Any]) -> None:
 
 def _stateful_parts(env: Any) -> Iterator[Any]:
     for layer in layers(env):
-        if isinstance(layer, wrappers.ShapingWrapper | vector.ShapingWrapper):
+        if isinstance(layer, ShapingTwin):
             yield layer.core.shaper
             yield layer.core.critic
-        elif isinstance(layer, wrappers.IntrinsicRewardWrapper | vector.IntrinsicRewardWrapper):
+        elif isinstance(layer, SourceTwin):
             yield layer.runner.source
             yield layer.runner.normalizer

@@ -87,7 +87,7 @@ def test_consulting_another_critic_than_the_method_is_refused() -> None:
     core.consult(None)
     core.consult(tk.critic)  # the very function that the handle holds
     assert core.critic is handle
-    with pytest.raises(ValueError, match="another critic"):
+    with pytest.raises(ValueError, match="a different critic"):
         core.consult(lambda obs: (0.0, 0.0))
     with pytest.raises(ValueError, match="int_bootstrap='final'"):
         core.consult(handle, int_bootstrap="none")

@@ -48,6 +48,7 @@ class ADOPS(TwoStreams):
     """
 
     name = "ADOPS"
+    described = ("gamma_ext", "gamma_int")
 
     def __init__(
         self,
@@ -81,10 +82,6 @@ class ADOPS(TwoStreams):
             tie_tolerance=self.tie_tolerance,
         )
         return np.where(transition.valid, transition.intrinsic + self.zeta * correction, 0.0)
-
-    def describe(self) -> str:
-        """Name the method and its discounts."""
-        return f"{self.name} (gamma_ext={self.gamma_ext}, gamma_int={self.gamma_int})"
 
 
 class ADOPES(Scheduled, ADOPS):

@@ -71,9 +71,10 @@ class Shaper(ABC):
     settles_debt: ClassVar[bool] = False
     """True if an episode's end, truncation included, pays back what was given before. The
     learner's intrinsic return must then not bootstrap over that end."""
-
     zeta_symbol: ClassVar[str] = "ζ"
     """What `zeta` is called."""
+    described: ClassVar[tuple[str, ...]] = ()
+    """The settings that identify the method in a message, such as its discounts."""
 
     def __init__(self, num_envs: int = 1) -> None:
         self.num_envs = _checks.whole("num_envs", num_envs, least=1)
@@ -140,8 +141,9 @@ class Shaper(ABC):
         """Restore the part of a `state_dict()` learned across episodes, for any number of rows."""
 
     def describe(self) -> str:
-        """Name the method and its discounts, for messages."""
-        return self.name
+        """Name the method with its `described` settings, for messages."""
+        settings = ", ".join(f"{name}={getattr(self, name)}" for name in self.described)
+        return f"{self.name} ({settings})" if settings else self.name
 
 
 class TwoStreams(Shaper):

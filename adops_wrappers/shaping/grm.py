@@ -34,6 +34,7 @@ class RewardMatching(Shaper):
     """
 
     settles_debt = True
+    described = ("gamma",)
 
     def __init__(
         self,
@@ -68,10 +69,6 @@ class RewardMatching(Shaper):
     def load_learned(self, state: dict[str, Any]) -> None:
         """Restore F̄ as the mean over the saved rows: the rows here are other envs."""
         self.mean[:] = np.mean(state["mean"])
-
-    def describe(self) -> str:
-        """Name the method and its discount."""
-        return f"{self.name} (gamma={self.gamma})"
 
 
 class PBIM(RewardMatching):
@@ -120,6 +117,7 @@ class GRM(RewardMatching):
     """
 
     name = "GRM"
+    described = ("delay", "gamma")
 
     def __init__(self, num_envs: int = 1, *, delay: int = 1, **matching: Any) -> None:
         super().__init__(num_envs, **matching)
@@ -163,10 +161,6 @@ class GRM(RewardMatching):
         super().load_state_dict(state)
         self.ring = restore_array("the ring of past bonuses", state["ring"], self.ring)
         self.slot = 0
-
-    def describe(self) -> str:
-        """Name the method, its delay and its discount."""
-        return f"GRM (delay={self.delay}, gamma={self.gamma})"
 
 
 class MatchedGRM(RewardMatching):

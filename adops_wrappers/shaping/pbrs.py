@@ -17,6 +17,7 @@ class PBRS(Shaper):
     """
 
     name = "PBRS"
+    described = ("gamma",)
 
     def __init__(self, num_envs: int = 1, *, gamma: float) -> None:
         super().__init__(num_envs)
@@ -31,10 +32,6 @@ class PBRS(Shaper):
         next_potential = np.where(transition.terminated, 0.0, transition.next_potential)
         difference = self.gamma * next_potential - transition.potential
         return np.where(transition.valid, transition.intrinsic + difference, 0.0)
-
-    def describe(self) -> str:
-        """Name the method and its discount."""
-        return f"PBRS (gamma={self.gamma})"
 
 
 declare(Method("pbrs", "PBRS", PBRS, needs_potential=True))

@@ -259,7 +259,7 @@ def test_names_settings_and_repr(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path) -> None:
     env = stack("adops", tk.ScriptedEnv())
     path = tmp_path / "a.npz"
-    with pytest.raises(ValueError, match="another critic"):
+    with pytest.raises(ValueError, match="a different critic"):
         ShapingRecorder(env, path, tk.critic_with_q)
     with pytest.raises(ValueError, match=r"gamma_int=0\.9, not 0\.5"):
         ShapingRecorder(env, path, gamma_int=0.5)
