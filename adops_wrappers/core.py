@@ -19,7 +19,7 @@ from adops_wrappers.shaping.base import Shaper, Transition
 IntBootstrap = Literal["final", "reset", "none"]
 
 LARGE_REWARD = 1e8
-"""Beyond this a float32 learner no longer sees an extrinsic reward of order 1 beside F′."""
+"""Beyond this a float32 learner no longer sees an extrinsic reward of order 1 next to F′."""
 
 
 class Outcome(NamedTuple):

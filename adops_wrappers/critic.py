@@ -133,12 +133,12 @@ class CriticHandle:
     ) -> None:
         """Receive the discounts and the end-of-episode rule of the wrapper that uses this critic.
 
-        A critic that learns by itself takes them from here.
+        Only a critic that learns needs them.
         """
 
     @property
     def needs_observations(self) -> bool:
-        """Whether the registered function learns, by an `observe(transition)` of its own."""
+        """Whether the registered function learns: whether it has a method `observe(transition)`."""
         return self._learns
 
     def reset(self, mask: BoolArray | None) -> None:

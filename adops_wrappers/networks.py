@@ -121,7 +121,7 @@ class Encoder(nn.Module):
     Args:
         packer: The leaves.
         clip: The largest whitened value.
-        whiten: "element" whitens every pixel by itself, "channel" each channel of an image.
+        whiten: "element" whitens every pixel separately, "channel" each channel of an image.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class Replay:
             last = (self.head - 1) % self.length
             before = Step(*self._at(last))
             # By content: a reset in mid-episode is not announced, and a step that begins where
-            # the last one ended continues it, whatever happened between.
+            # the last one ended continues it, whatever happened in between.
             same = step.valid & before.valid & ~(before.terminated | before.truncated)
             for left, right in zip(before.next_obs, step.obs, strict=True):
                 same &= (left == right).reshape(self.rows, -1).all(axis=1)

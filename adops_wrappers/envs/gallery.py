@@ -122,7 +122,7 @@ class GalleryEnv(_Export, DynamicsEnv):
     """A grid world in which a persistent bonus leads away from the goal.
 
     Reaching the goal after t steps ends the episode with reward 1 − 0.9·t/H. After H steps it
-    is truncated, not terminated: the clock is no part of the observation.
+    is truncated, not terminated: the clock is not part of the observation.
 
     Args:
         layout: A name in `adops_wrappers.envs.LAYOUTS`.

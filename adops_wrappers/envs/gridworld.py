@@ -67,7 +67,7 @@ class World:
         moved = self.next_state != np.arange(len(self.places))[:, None]
         tempting = (symbols == self.layout.tempting)[self.next_state]
         self.tempts: BoolArray = tempting & (moved | (self.layout.tempting != "B"))
-        """Which (state, action) leads to a tempting cell; a bell must be reached anew."""
+        """Which (state, action) leads to a tempting cell; a bell must be left first."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies and pickles of an env share the one compiled world.
@@ -104,7 +104,7 @@ class World:
         matches = (array[..., None, :-IMAGE_BITS] == known).all(axis=-1)
         if array.shape[-1] != self.observation_size or not matches.any(axis=-1).all():
             raise ValueError(
-                f"This is no observation of {self.name}: it must have {self.observation_size} "
+                f"This is not an observation of {self.name}: it must have {self.observation_size} "
                 f"entries, as its observation_space says; got shape {array.shape}."
             )
         return np.asarray(matches.argmax(axis=-1), dtype=np.int64)
@@ -119,7 +119,7 @@ class World:
     def to_mdp(self, gamma: float) -> FiniteMDP:
         """Return the MDP of this world with the goal worth 1 at any time.
 
-        The env's goal reward falls with the clock, which is no part of the observation; both
+        The env's goal reward falls with the clock, which is not part of the observation; both
         make the shortest way to the goal the best one. The time limit is left out.
         """
         from adops_wrappers.tabular import FiniteMDP

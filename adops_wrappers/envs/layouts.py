@@ -82,7 +82,7 @@ LAYOUTS = {
         ),
         60,
         "B",
-        "A ring with a bell beside the way to the goal: each time the bell is reached it pays, "
+        "A ring with a bell beside the way to the goal: the bell pays every time it is reached, "
         "so that laps pay more than arriving.",
     ),
     "DancingSkulls": Layout(

@@ -43,7 +43,7 @@ def share(part: float) -> str:
 
 _FLOAT32 = (
     f"Beyond {number(LARGE_REWARD)} a float32 learner no longer sees an extrinsic reward of "
-    "order 1 beside it"
+    "order 1 next to it"
 )
 
 

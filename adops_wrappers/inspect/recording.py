@@ -146,7 +146,7 @@ class Recording:
 
     @cached_property
     def action(self) -> npt.NDArray[Any] | None:
-        """The actions, shape (T, n, ...), or None where their space is no array."""
+        """The actions, shape (T, n, ...), or None where actions are not arrays."""
         return self._reader.read("action") if "action" in self._reader.columns else None
 
     @property
@@ -187,7 +187,7 @@ class Recording:
         return self.scale * self.intrinsic + after - self.value_int
 
     def total(self, bonus: FloatArray | None = None) -> FloatArray:
-        """c_E·A_E + c_I·δ_I with `bonus` in place of F; F′ by default."""
+        """c_E·A_E + c_I·δ_I with `bonus` instead of F; F′ by default."""
         bonus = self.shaped if bonus is None else bonus
         return self._advantages(self.transitions()._replace(intrinsic=bonus)).total
 

@@ -26,7 +26,7 @@ class Run:
         file = self.path / "metrics.csv"
         if not file.is_file():
             raise FileNotFoundError(
-                f"{self.path} has no metrics.csv. Give the run directory of a training script, or "
+                f"{self.path} has no metrics.csv. Pass the run directory of a training script, or "
                 "a recording of ShapingRecorder."
             )
         from adops_wrappers.training.log import read_metrics

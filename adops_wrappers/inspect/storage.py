@@ -27,7 +27,7 @@ _META = "meta.json"
 class RecordingWriter:
     """Appends rows to columns; a full chunk goes to disk, so memory does not grow.
 
-    All is written into a temporary file beside `path`, which takes the name `path` in one
+    Everything is written to a temporary file beside `path`, which takes the name `path` in one
     step when the recording is finished: a file of that name is always complete. A disk error
     ends the recording and removes the temporary file.
 

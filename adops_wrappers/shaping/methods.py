@@ -1,6 +1,6 @@
 """What the package knows about each method: one declaration, which everything reads.
 
-A method is declared beside its shaper. The wrappers, `make_shaping`, the audit, the re-shaping of
+A method is declared next to its shaper. The wrappers, `make_shaping`, the audit, the reshaping of
 recordings and the training scripts read the declaration, and mention no method by name.
 """
 
@@ -29,7 +29,7 @@ class Method:
     shaper: type[Shaper]
     """The maths. Each setting of its constructor is also an attribute."""
     build: Callable[..., Shaper] | None = None
-    """Builds the shaper in place of its constructor, where a setting decides on the class."""
+    """Builds the shaper instead of its constructor, where a setting decides on the class."""
     presets: Mapping[str, Any] = field(default_factory=dict)
     """Settings that the name stands for."""
     intrinsic_scale: float = 1.0

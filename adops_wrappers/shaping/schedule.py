@@ -16,8 +16,8 @@ UpdateEvery = int | Literal["episode"]
 class UpdateCounter:
     """Counts updates: n = steps // update_every, or the number of finished episodes.
 
-    A vector step counts once whatever the number of envs, and dummy reset steps count, so
-    that with `update_every` equal to the rollout length n is the learner's iteration.
+    A vector step counts once, however many envs there are, and dummy reset steps count too: with
+    `update_every` equal to the rollout length, n is the learner's iteration.
     """
 
     def __init__(self, update_every: UpdateEvery) -> None:

@@ -55,7 +55,7 @@ def audit(
         **settings: `zeta` (0.5), at which ζ of ADOPES and PIES and β of the guarded scale are
             held: the verdict is about a bonus that stays there, not about how it moves in
             training; `epsilon` (1e-7), `form` ("expected", or "trajectory" for an F₂ from the
-            sampled s′), `value_int` (V_I of shape (S,) in place of W), `sampled_advantage` (A_E
+            sampled s′), `value_int` (V_I of shape (S,) instead of W), `sampled_advantage` (A_E
             from the sampled s′) of ADOPS and ADOPES; `gamma` of GRM and PBIM, `delay` and
             `matching` of GRM, `alpha` of the normalised forms; `potential` of PBRS, a table of
             shape (S,) or a function (states, times); for all methods `ext_coef`, `int_coef`,

@@ -30,7 +30,7 @@ class IdealValues(NamedTuple):
     optimal: BoolArray
     """The extrinsically optimal actions, shape (N, A)."""
     value_int: FloatArray
-    """W, the most intrinsic return that an extrinsically optimal policy can have."""
+    """W, the highest intrinsic return of any extrinsically optimal policy."""
 
 
 def check_form(form: str) -> None:
@@ -165,7 +165,7 @@ class OracleCritic:
         if not np.issubdtype(states.dtype, np.integer):
             raise TypeError(
                 f"An oracle looks values up by state, and the observation has dtype "
-                f"{states.dtype}. Give state_of=, a function from observations to states."
+                f"{states.dtype}. Pass state_of=, a function from observations to states."
             )
         states = np.atleast_1d(states)
         if states.ndim != 1 or ((states < 0) | (states >= len(self.value_ext))).any():

@@ -35,7 +35,7 @@ def plot_audit(report: AuditReport, path: str | Path, bonus: Any = None, title: 
         title: A line above the picture.
 
     Raises:
-        ValueError: If the MDP is no grid.
+        ValueError: If the MDP is not a grid world.
         ImportError: If matplotlib is missing.
     """
     mdp, grid = report.mdp, report.mdp.grid

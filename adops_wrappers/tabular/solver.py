@@ -96,7 +96,7 @@ def best_trajectory_values(
 ) -> FloatArray:
     """Return the largest return of any trajectory of positive probability with allowed actions.
 
-    Chance counts as a choice: each edge becomes an action of its own.
+    Chance counts as a choice: each edge becomes an action.
     """
     rank = np.arange(len(graph.source)) - graph.first_edge[graph.source]
     width = int(rank.max(initial=0)) + 1

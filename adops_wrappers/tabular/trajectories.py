@@ -2,7 +2,7 @@
 
 Every trajectory is a leaf of a tree of histories. What a policy maximises in a history at time t
 is the expected return from t on, Σ_{j≥t} γ^{j−t}·(R_j + F′_j); with a bonus that looks ahead, F′_j
-belongs to the leaf and not to the step, so that each time has a backward induction of its own.
+belongs to the leaf and not to the step, so that each time needs its own backward induction.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _tree(mdp: FiniteMDP, horizon: int, max_nodes: int) -> _Tree:
     def number_histories(
         memory: FloatArray, edges: IntArray, ended: BoolArray
     ) -> tuple[FloatArray, FloatArray]:
-        # A number of its own for every history keeps any two of them from being merged.
+        # A unique number for every history keeps any two of them from being merged.
         return np.zeros(len(edges)), np.arange(len(edges), dtype=np.float64)[:, None]
 
     unfolded: Product = product(

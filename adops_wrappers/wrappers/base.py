@@ -56,7 +56,7 @@ class ShapingWrapper(ShapingTwin[gym.Env[Any, Any]], SingleEnvWrapper):
             self._warned_cut = True
             warnings.warn(
                 f"Two episodes in a row were reset after exactly {cut} steps without having ended. "
-                f"If a TimeLimit stands outside this wrapper, {self.shaper.name} never sees the "
+                f"If a TimeLimit is outside this wrapper, {self.shaper.name} never sees the "
                 "end and never settles its debt: put the TimeLimit below. (Shown once.)",
                 RuntimeWarning,
                 stacklevel=3,

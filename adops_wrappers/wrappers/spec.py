@@ -35,7 +35,7 @@ def from_spec(value: Any) -> Any:
 
 
 class RecordsSettings(RecordConstructorArgs):
-    """Records the arguments that a wrapper is built with, as `RecordConstructorArgs` does.
+    """Records the arguments that a wrapper is built with, for `RecordConstructorArgs`.
 
     `__new__` runs before every `__init__`, as `RecordConstructorArgs` requires, and no wrapper
     needs to list its arguments twice.

@@ -113,7 +113,7 @@ def test_state_is_read_back_from_the_observation(name):
     obs[:, -IMAGE_BITS:] = np.random.default_rng(0).choice([-1.0, 1.0], (len(obs), IMAGE_BITS))
     assert np.array_equal(world.state_of(obs), np.arange(world.num_states))
     assert world.state_of(obs[3]).shape == ()
-    with pytest.raises(ValueError, match=f"no observation of {name}"):
+    with pytest.raises(ValueError, match=f"not an observation of {name}"):
         world.state_of(np.zeros(world.observation_size))
 
 

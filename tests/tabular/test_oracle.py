@@ -123,5 +123,5 @@ def test_unknown_states():
     critic = ideal_critic(chain(), np.ones((3, 2)))
     with pytest.raises(ValueError, match=r"Unknown state \[7\]: the oracle knows the states 0 … 2"):
         critic(7)
-    with pytest.raises(TypeError, match="Give state_of="):
+    with pytest.raises(TypeError, match="Pass state_of="):
         critic(np.array([0.5]))

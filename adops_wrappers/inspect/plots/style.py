@@ -92,7 +92,7 @@ def scale_axis(axis: Axes, which: str, values: FloatArray, linear: float | None 
     largest = float(np.abs(values[np.isfinite(values)]).max())
     first, last = round(np.log10(linear)), int(np.ceil(np.log10(largest)))
     step = max(1, -(-(last - first) // 3))
-    # The end of the linear range stands too close to 0 for a label of its own.
+    # The end of the linear range is too close to 0 for a label of its own.
     innermost = first + 1 if last - first > 2 else first
     decades = 10.0 ** np.arange(last, innermost - 1, -step, dtype=np.float64)
     ticks = [0.0]
