@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ class RewardMatching(Shaper):
     """
 
     settles_debt = True
-    described = ("gamma",)
+    described: ClassVar[tuple[str, ...]] = ("gamma",)
 
     def __init__(
         self,

@@ -213,7 +213,7 @@ def test_bad_input():
     with pytest.raises(gym.error.ResetNeeded, match="before the first step"):
         envs.step([0, 0])
     envs.reset(seed=0)
-    with pytest.raises(gym.error.InvalidAction, match="each of 2 rows"):
+    with pytest.raises(gym.error.InvalidAction, match="Actions for 2 rows must have shape"):
         envs.step([0, 0, 0])
     with pytest.raises(gym.error.InvalidAction, match="whole numbers"):
         envs.step([0.5, 0.0])
