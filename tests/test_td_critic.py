@@ -384,10 +384,10 @@ def test_ring_keeps_the_newest_steps_in_order() -> None:
     replay = critic.replay
     assert replay is not None
     assert replay.stored == replay.length == 8
-    kept, _ = replay.take(np.arange(8)[None], np.zeros((1, 1), dtype=np.int64))
+    kept, follows = replay.take(np.arange(8)[None], np.zeros((1, 1), dtype=np.int64))
     assert kept.reward.tolist() == [list(range(15, 23))]
     assert kept.obs[0].tolist() == [k % 6 for k in range(15, 23)]
-    assert kept.follows.tolist() == [[True] * 7 + [False]]
+    assert follows.tolist() == [[True] * 7 + [False]]
 
 
 def stack(critic: TDCritic, mode: AutoresetMode = AutoresetMode.SAME_STEP) -> Any:
