@@ -33,7 +33,8 @@ PUNCTUATED = re.compile(
     r"(\(?<math(?:(?!</math>).)*</math>[.,;:)]+|\(<math(?:(?!</math>).)*</math>)"
 )
 SYMBOL = re.compile(
-    rf"(?<![\w/])(?:([A-ZΩδγcfζ])(′?)_([EItn]|IE)|([FQVWs])′|F₂|([{''.join(GREEK)}]))(?![\w′])"
+    rf"(?<![\w/])(?:([A-ZΩδγcfζ])(′?)_([EItin]|IE)|([FQVWs])′|F₂|([FR{''.join(GREEK)}]))"
+    "(?![\\w′\u0304-])"
 )
 TEST_NAME = re.compile(r"(?<=<code>)test_\w+(?=</code>)")
 CITED = re.compile(r"\beq\. ([a-z0-9_]+)")
@@ -103,7 +104,7 @@ def _primed(match: re.Match[str]) -> str:
 def _symbol(match: re.Match[str]) -> str:
     letter, prime, index, primed, alone = match.groups()
     if letter is None:
-        return mathml(GREEK[alone] if alone else f"{primed}'" if primed else "F_2")
+        return mathml(GREEK.get(alone, alone) if alone else f"{primed}'" if primed else "F_2")
     return mathml(f"{GREEK.get(letter, letter)}{prime and chr(39)}_{{{index}}}")
 
 

@@ -53,7 +53,7 @@ def test_a_sign_is_told_from_a_difference(hooks: Any, latex: str, signs: int) ->
 
 def test_plain_text_is_typeset_but_not_code(hooks: Any) -> None:
     page = SimpleNamespace(url="api/wrappers.html")
-    text = "<p>V_E, F′ of <code>V_E</code>, ε = 0.1, kept (eq. f_2_weak)</p>"
+    text = "<p>V_E, F′ of <code>V_E</code>, ε = 0.1, R-squared, For (eq. f_2_weak)</p>"
     shown = hooks.on_page_content(text, page=page)
     assert "<code>V_E</code>" in shown
     assert shown.count("<math") == 3
