@@ -1,4 +1,4 @@
-# `make test` is all that a fresh machine with python3, venv and make needs.
+# On a fresh machine with python3, venv and make, start with `make demo` or `make test`.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -28,7 +28,7 @@ test-newest: install
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered \
 		--cov-fail-under=97
 
-# The core alone, with the lowest Gymnasium that is promised to work and no extra installed.
+# The core alone: the lowest supported Gymnasium, and no extras.
 test-lowest: $(LOWEST)/installed
 	$(LOWEST)/bin/python -m pytest tests
 
@@ -38,18 +38,18 @@ $(LOWEST)/installed: pyproject.toml
 	$(LOWEST)/bin/pip install --quiet --editable .
 	touch $@
 
-# The sweep on a one-node SLURM made for it; needs root and Debian: skipped if either is missing.
+# The sweep on a one-node SLURM set up for the test. Needs root and Debian; otherwise skipped.
 test-slurm: install
 	$(BIN)/pip install --quiet --editable '.[cluster]'
 	$(BIN)/python scripts/slurm_node.py --install -- $(BIN)/python -m pytest tests/train/test_slurm.py \
 		|| { code=$$?; test $$code -eq 77 && echo "Skipped: no SLURM here."; }
 
-# Kills, I/O errors and damaged files at random, for 20 minutes on all cores. The seed reproduces
-# them: ARGS="--seed 2 --first 17 --cases 1" repeats one.
+# Random kills, I/O errors and damaged files, for 20 minutes on all cores. The seed makes them
+# reproducible: ARGS="--seed 2 --first 17 --cases 1" repeats one of them.
 test-faults: install
 	$(BIN)/python -m tests.faults $(ARGS)
 
-# The main job: ADOPS on Montezuma's Revenge. ARGS passes flags on.
+# The main job: ADOPS on Montezuma's Revenge. Add flags with ARGS="...".
 train: install
 	$(BIN)/python train/ppo_rnd.py --shaping adops $(ARGS)
 
@@ -70,7 +70,7 @@ benchmark: install
 	$(BIN)/python benchmarks/gpu_work.py -- --shaping adops
 	$(BIN)/python benchmarks/scaling.py
 
-# The pictures of README and docs, from committed data where they took training.
+# The pictures of the README and the docs; those of training runs come from committed data.
 figures: install
 	$(BIN)/python docs/_start_page.py
 	$(BIN)/python figures/methods.py
@@ -85,7 +85,7 @@ figures: install
 		--title "Kung-Fu Master from pixels, RND bonus, one run each" \
 		--out docs/images/pixels_kung_fu_master.png
 
-# All notebooks in full, with a training run on Montezuma's Revenge: some ten minutes.
+# All notebooks in full, including a training run on Montezuma's Revenge: about ten minutes.
 notebooks: install
 	$(BIN)/python notebooks/build.py run --keep notebooks/executed
 
@@ -99,7 +99,7 @@ docs-serve: install
 	$(BIN)/pip install --quiet --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-# Wheel and sdist in clean environments: the core alone, and with each extra. Some minutes.
+# Wheel and sdist in clean environments: the core alone, and with each extra. Takes some minutes.
 test-package: install
 	$(BIN)/python scripts/test_package.py $(ARGS)
 
