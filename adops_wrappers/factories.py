@@ -95,11 +95,9 @@ NoShapingWrapper = EitherWrapper(wrappers.NoShapingWrapper, vector.NoShapingWrap
 IntrinsicRewardWrapper = EitherWrapper(
     wrappers.IntrinsicRewardWrapper, vector.IntrinsicRewardWrapper
 )
-
-
-ShapingWrapper = EitherWrapper(wrappers.ShapingWrapper, vector.ShapingWrapper)
-_OF_WRAPPER = ("intrinsic_scale", "add_to_reward", "int_bootstrap", "potential")
-"""Settings of the wrapper, not of the method."""
+ShapingWrapper: EitherWrapper[..., wrappers.ShapingWrapper, vector.ShapingWrapper] = EitherWrapper(
+    wrappers.ShapingWrapper, vector.ShapingWrapper
+)
 
 _NAMED: dict[Callable[..., Shaper], EitherWrapper[Any, Any, Any]] = {
     NoShaping: NoShapingWrapper,
@@ -169,12 +167,11 @@ def make_shaping(
 
 def _wrap_undressed(method: Method, env: Any, critic: Any, **settings: Any) -> Any:
     """Wrap `env` with a method that has no wrapper classes of its own."""
-    of_wrapper = {name: settings.pop(name) for name in _OF_WRAPPER if name in settings}
     return ShapingWrapper(
         env,
-        partial(method.make, **settings),
+        method.make,
         critic=critic,
         consults_critic=method.needs_critic,
         needs_intrinsic=not method.needs_potential,
-        **of_wrapper,
+        **settings,
     )

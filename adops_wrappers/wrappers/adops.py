@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -33,7 +32,8 @@ class ADOPSTwin(ShapingTwin[AnyEnv]):
         add_to_reward: bool = True,
         allow_gamma_int_above_ext: bool = False,
     ) -> None:
-        make_shaper = partial(
+        super().__init__(
+            env,
             ADOPS,
             gamma_ext=gamma_ext,
             gamma_int=gamma_int,
@@ -42,10 +42,6 @@ class ADOPSTwin(ShapingTwin[AnyEnv]):
             epsilon=epsilon,
             tie_tolerance=tie_tolerance,
             allow_gamma_int_above_ext=allow_gamma_int_above_ext,
-        )
-        super().__init__(
-            env,
-            make_shaper,
             critic=critic,
             consults_critic=True,
             int_bootstrap=int_bootstrap,
@@ -110,7 +106,8 @@ class ADOPESTwin(ShapingTwin[AnyEnv]):
         add_to_reward: bool = True,
         allow_gamma_int_above_ext: bool = False,
     ) -> None:
-        make_shaper = partial(
+        super().__init__(
+            env,
             ADOPES,
             ramp_updates=ramp_updates,
             update_every=update_every,
@@ -121,10 +118,6 @@ class ADOPESTwin(ShapingTwin[AnyEnv]):
             epsilon=epsilon,
             tie_tolerance=tie_tolerance,
             allow_gamma_int_above_ext=allow_gamma_int_above_ext,
-        )
-        super().__init__(
-            env,
-            make_shaper,
             critic=critic,
             consults_critic=True,
             int_bootstrap=int_bootstrap,

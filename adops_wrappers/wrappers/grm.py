@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -29,7 +28,10 @@ class PBIMTwin(ShapingTwin[AnyEnv]):
     ) -> None:
         super().__init__(
             env,
-            partial(PBIM, gamma=gamma, normalize=normalize, alpha=alpha),
+            PBIM,
+            gamma=gamma,
+            normalize=normalize,
+            alpha=alpha,
             critic=critic,
             intrinsic_scale=intrinsic_scale,
             add_to_reward=add_to_reward,
@@ -81,17 +83,14 @@ class GRMTwin(ShapingTwin[AnyEnv]):
         add_to_reward: bool = True,
         critic: AnyCritic | None = None,
     ) -> None:
-        make_shaper = partial(
+        super().__init__(
+            env,
             make_grm,
             delay=delay,
             gamma=gamma,
             normalize=normalize,
             alpha=alpha,
             matching=from_spec(matching),
-        )
-        super().__init__(
-            env,
-            make_shaper,
             critic=critic,
             intrinsic_scale=intrinsic_scale,
             add_to_reward=add_to_reward,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -38,7 +37,8 @@ class GuardedScaleTwin(ShapingTwin[AnyEnv]):
         intrinsic_scale: float = 1.0,
         add_to_reward: bool = True,
     ) -> None:
-        make_shaper = partial(
+        super().__init__(
+            env,
             GuardedScale,
             gamma_ext=gamma_ext,
             gamma_int=gamma_int,
@@ -52,10 +52,6 @@ class GuardedScaleTwin(ShapingTwin[AnyEnv]):
             smoothing=smoothing,
             forgetting=forgetting,
             update_every=update_every,
-        )
-        super().__init__(
-            env,
-            make_shaper,
             critic=critic,
             consults_critic=True,
             int_bootstrap=int_bootstrap,

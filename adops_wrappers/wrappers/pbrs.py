@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -28,7 +27,8 @@ class PBRSTwin(ShapingTwin[AnyEnv]):
     ) -> None:
         super().__init__(
             env,
-            partial(PBRS, gamma=gamma),
+            PBRS,
+            gamma=gamma,
             potential=potential,
             needs_intrinsic=False,
             critic=critic,

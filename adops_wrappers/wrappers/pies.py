@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -28,7 +27,9 @@ class PIESTwin(ShapingTwin[AnyEnv]):
     ) -> None:
         super().__init__(
             env,
-            partial(PIES, decay_updates=decay_updates, update_every=update_every),
+            PIES,
+            decay_updates=decay_updates,
+            update_every=update_every,
             critic=critic,
             intrinsic_scale=intrinsic_scale,
             add_to_reward=add_to_reward,

@@ -45,9 +45,10 @@ class RecordsSettings(RecordConstructorArgs):
         """Record all arguments but the env."""
         self = super().__new__(cls)
         try:
-            given = inspect.signature(cls).bind_partial(*args, **kwargs).arguments
+            given = dict(inspect.signature(cls).bind_partial(*args, **kwargs).arguments)
         except TypeError:
             return self  # __init__ is about to raise the same error
+        given |= given.pop("settings", {})  # what a constructor takes as **settings
         settings: dict[str, Any] = {
             name: _recordable(value) for name, value in given.items() if name != "env"
         }

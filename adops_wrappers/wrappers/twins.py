@@ -41,11 +41,12 @@ class ShapingTwin(Twin[AnyEnv]):
 
     Args:
         env: The env, with an `IntrinsicRewardWrapper` or another source of F below.
-        make_shaper: Builds the method for a number of environments.
+        make_shaper: Builds the method for a number of environments, with `settings`.
         needs_intrinsic: Whether a step without F is an error; otherwise F = 0 there.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
         intrinsic_scale, critic, consults_critic, potential, int_bootstrap: See
             `adops_wrappers.core.ShapingCore`.
+        **settings: The method's own.
     """
 
     passes_through = False
@@ -54,7 +55,7 @@ class ShapingTwin(Twin[AnyEnv]):
     def __init__(
         self,
         env: AnyEnv,
-        make_shaper: Callable[[int], Shaper],
+        make_shaper: Callable[..., Shaper],
         *,
         needs_intrinsic: bool = True,
         add_to_reward: bool = True,
@@ -63,10 +64,11 @@ class ShapingTwin(Twin[AnyEnv]):
         consults_critic: bool = False,
         potential: Potential | None = None,
         int_bootstrap: IntBootstrap = "final",
+        **settings: Any,
     ) -> None:
         layout = self._layout(env)
         self.core = ShapingCore(
-            make_shaper(layout.num_envs),
+            from_spec(make_shaper)(layout.num_envs, **settings),
             layout,
             consults_critic=consults_critic,
             critic=from_spec(critic),

@@ -22,6 +22,8 @@ from adops_wrappers import (
     PIESWrapper,
     make_shaping,
 )
+from adops_wrappers.shaping import GRM
+from adops_wrappers.wrappers import ShapingWrapper
 from tests import toolkit as tk
 
 KEYS = ("extrinsic_reward", "raw_intrinsic_reward", "intrinsic_reward", "shaping_correction")
@@ -40,6 +42,7 @@ WRAPPERS: dict[str, Any] = {
     "grm": lambda env: GRMWrapper(env, delay=2),
     "grm-matching": lambda env: GRMWrapper(env, matching=tk.halves),
     "pbrs": lambda env: PBRSWrapper(env, lambda obs, t: float(t), gamma=0.9),
+    "own method": lambda env: ShapingWrapper(env, GRM, delay=3),
 }
 
 
