@@ -117,7 +117,7 @@ def draw(rows: list[Row], title: str = "") -> Figure:
         axis.set_xlabel("env steps (thousands)")
         axis.set_xlim(left=0.0)
         axis.spines[["top", "right"]].set_visible(False)
-    left.legend(frameon=False, loc="upper left")
+    right.legend(*left.get_legend_handles_labels(), frameon=False)
     figure.suptitle(title)
     return figure
 
