@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
+import signal
 import struct
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
+
+from tests.zygote import Zygote
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
@@ -53,7 +54,7 @@ class Outcome(NamedTuple):
 
 
 class Machine:
-    """Runs one command at a time in a process that has everything imported (see zygote.py)."""
+    """Runs one command at a time in a forked process (see tests/zygote.py)."""
 
     def __init__(self, shim: Path) -> None:
         environment = {
@@ -62,49 +63,33 @@ class Machine:
             "PYTHONPATH": str(REPOSITORY),
             "MPLBACKEND": "agg",
             "OMP_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "ignore",
         }
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(HERE / "zygote.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+        self._zygote = Zygote(environment)
         self._scratch = tempfile.TemporaryDirectory()
-        self._ask("")
 
     def run(self, *command: str, folder: Path, plan: Plan | None = None) -> Outcome:
         """Run a script of the repository in a folder; faults hit what is below that folder."""
         plan = plan or Plan()
         scratch = Path(self._scratch.name)
-        output, shared = scratch / "output", scratch / "plan"
-        output.unlink(missing_ok=True)
+        shared = scratch / "plan"
         root = str(folder.resolve()).encode()
         kind = KINDS.get(plan.kind, 0)
         texts = (root, plan.only.encode(), plan.ignored.encode(), b"")
         shared.write_bytes(_LAYOUT.pack(0, plan.at, plan.lasting, kind, 0, *texts))
-        request = {
-            "command": [str(REPOSITORY / c) if c.endswith(".py") else c for c in command],
-            "folder": str(folder),
-            "output": str(output),
-            "plan": str(shared),
-            "seconds": 180,
-        }
-        code = json.loads(self._ask(json.dumps(request)))
+        paths = [str(REPOSITORY / c) if c.endswith(".py") else c for c in command]
+        module = [] if paths[0].endswith(".py") else ["-m"]
+        child = self._zygote.start([*module, *paths], folder=folder, plan=str(shared))
+        code: int | None = None
+        try:
+            code = child.wait(900)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
         count, *_, where = _LAYOUT.unpack(shared.read_bytes())
-        text = output.read_text(errors="replace")
-        return Outcome(code, text, count, where.rstrip(b"\0").decode(errors="replace"))
-
-    def _ask(self, request: str) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        if request:
-            self._process.stdin.write(request + "\n")
-            self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise RuntimeError("the process that runs the commands has died")
-        return answer
+        if code is not None and code < 0:
+            code = 128 - code
+        return Outcome(code, child.output, count, where.rstrip(b"\0").decode(errors="replace"))
 
     def __enter__(self) -> Machine:
         return self
@@ -115,7 +100,7 @@ class Machine:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._process.communicate()
+        self._zygote.close()
         self._scratch.cleanup()
 
 

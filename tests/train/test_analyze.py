@@ -5,8 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from run_dirs import COLUMNS, edit, files_of, write_run, write_study
-from train_scripts import TRAIN, environment, load_script, run_script
+
+from tests.train.run_dirs import COLUMNS, edit, files_of, write_run, write_study
+from tests.train.scripts import TRAIN, environment, load_script, run_script
 
 pytest.importorskip("scipy")
 pytest.importorskip("matplotlib")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from train_scripts import learned, run_script
+
+from tests.train.scripts import learned, run_script
 
 pytest.importorskip("ale_py")
 

@@ -4,7 +4,7 @@ import csv
 import runpy
 from types import SimpleNamespace
 
-from train_scripts import ROOT, learned, run_script
+from tests.train.scripts import ROOT, learned, run_script
 
 
 def test_demo_leaves_one_picture_and_names_it_last(tmp_path):

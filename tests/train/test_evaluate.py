@@ -8,11 +8,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from train_scripts import TRAIN, load_script, run_script
 
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.envs import make_env
 from adops_wrappers.training.play import play_episode
+from tests.train.scripts import TRAIN, load_script, run_script
 
 pytest.importorskip("minigrid")
 

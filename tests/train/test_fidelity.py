@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
-from plain_rnd import (
+
+from tests.train.plain_rnd import (
     PlainAdam,
     PlainAgent,
     PlainPredictor,
@@ -25,7 +26,7 @@ from plain_rnd import (
     target_features,
     weights_of,
 )
-from train_scripts import ROOT, read_metrics
+from tests.train.scripts import ROOT, read_metrics
 
 SLOPE = 0.2
 """The negative side of Burda's leaky ReLUs: TensorFlow's default, which PyTorch does not share."""

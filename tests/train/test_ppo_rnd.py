@@ -10,7 +10,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from train_scripts import learned, load_script, read_metrics, run_script
 
 from adops_wrappers import IntrinsicReturnNormalizer
 from adops_wrappers.shaping.methods import trainable_methods
@@ -18,6 +17,7 @@ from adops_wrappers.training import checkpoint
 from adops_wrappers.training.args import PRESETS
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.progress import Clock
+from tests.train.scripts import learned, load_script, read_metrics, run_script
 
 pytest.importorskip("minigrid")
 

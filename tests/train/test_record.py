@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from train_scripts import load_script
 
 from adops_wrappers.shaping import METHODS
 from adops_wrappers.shaping.methods import trainable_methods
 from adops_wrappers.training import checkpoint
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.envs import make_env
+from tests.train.scripts import load_script
 
 pytest.importorskip("minigrid")
 

@@ -5,13 +5,13 @@ import os
 import pickle
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 import torch
-from train_scripts import command, environment, learned, read_metrics, run_script
+
+from tests.train.scripts import learned, read_metrics, run_script, start_script
 
 pytest.importorskip("minigrid")
 
@@ -32,20 +32,14 @@ FLAGS = [
 
 def start_and_signal(number: signal.Signals, after: int, run_dir: Path, *flags: str) -> str:
     """Start a run, send it a signal once it has written some rows, and wait for its end."""
-    process = subprocess.Popen(
-        command("ppo_rnd.py", *FLAGS, "--run-dir", str(run_dir), *flags),
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    deadline = time.monotonic() + 120
+    process = start_script("ppo_rnd.py", *FLAGS, "--run-dir", str(run_dir), *flags)
+    deadline = time.monotonic() + 900
     while time.monotonic() < deadline and process.poll() is None:
         if (run_dir / "metrics.csv").exists() and len(read_metrics(run_dir)) >= after:
             os.kill(process.pid, number)
             break
         time.sleep(0.002)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=900)
     return output
 
 

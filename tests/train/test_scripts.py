@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from train_scripts import TRAIN, learned, load_script, run_script
 
 from adops_wrappers.shaping import METHODS as METHODS_BY_NAME
 from adops_wrappers.shaping import NoShaping
 from adops_wrappers.shaping.methods import trainable_methods
+from tests.train.scripts import TRAIN, learned, load_script, run_script
 
 pytest.importorskip("minigrid")
 

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from train_scripts import command, environment, learned, load_script, read_metrics
+
+from tests.train.scripts import command, environment, learned, load_script, read_metrics
 
 if "SLURM_TEST_NODE" not in os.environ:
     pytest.skip("needs a SLURM of its own: make test-slurm", allow_module_level=True)

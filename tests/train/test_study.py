@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 from analysis.labels import Label
-from train_scripts import ROOT, load_script, run_script
+
+from tests.train.scripts import ROOT, load_script, run_script
 
 pytest.importorskip("scipy")
 
@@ -68,7 +69,7 @@ def test_the_papers_tier_is_the_papers_sweep(study):
 
 
 def test_smoke_tier_from_runs_to_report(study, tmp_path):
-    output = run_script("study.py", str(tmp_path / "runs"), "--tier", "smoke")
+    output = run_script("study.py", str(tmp_path / "runs"), "--tier", "smoke", forking=True)
     cells = study.study_cells("smoke")
     assert f"{len(cells)} of {len(cells)} cells finished" in output
     report = tmp_path / "runs" / "report"
@@ -79,8 +80,8 @@ def test_smoke_tier_from_runs_to_report(study, tmp_path):
     for arm in {row["arm"] for row in rows}:
         assert arm in text
     assert json.loads((tmp_path / "runs" / "study.json").read_text())["tier"] == "smoke"
-    run_script("study.py", str(tmp_path / "runs"), "--tier", "smoke")  # nothing left to run
-    assert (report / "report.md").read_text() == text
+    again = run_script("study.py", str(tmp_path / "runs"), "--tier", "smoke", "--dry-run")
+    assert f"{len(cells)} cells, {len(cells)} finished" in again
 
 
 def test_a_plan_alone_writes_nothing(study, tmp_path):

@@ -8,7 +8,8 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from train_scripts import ROOT, TRAIN, load_script
+
+from tests.train.scripts import ROOT, TRAIN, load_script
 
 pytest.importorskip("scipy")
 image = pytest.importorskip("matplotlib.image")

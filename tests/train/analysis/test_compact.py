@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from analysis.collect import collect, join_studies
 from analysis.compact import SUMS, InputError, write_compact
-from run_dirs import ENV, edit, study_of, write_arm, write_run
-from train_scripts import read_metrics
+
+from tests.train.run_dirs import ENV, edit, study_of, write_arm, write_run
+from tests.train.scripts import read_metrics
 
 
 def test_a_run_is_cut_down_to_its_numbers(tmp_path):

@@ -12,7 +12,8 @@ from analysis.figures import (
     trailing_mean,
 )
 from analysis.statistics import delay_arms
-from run_dirs import ENV, computed, write_arm, write_run
+
+from tests.train.run_dirs import ENV, computed, write_arm, write_run
 
 
 def test_trailing_mean_by_hand():

@@ -5,9 +5,9 @@ import typing
 
 import pytest
 from analysis.labels import COLOURS, DEFAULTS, Label
-from run_dirs import ENV
 
 from adops_wrappers.shaping.methods import METHODS
+from tests.train.run_dirs import ENV
 
 
 @pytest.mark.parametrize(

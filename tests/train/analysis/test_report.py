@@ -8,8 +8,9 @@ import pytest
 from analysis.page import heading, markdown_text, table
 from analysis.report import gap_blocks, paper_blocks, progress_text
 from analysis.verdicts import Verdict
-from run_dirs import ENV, computed, files_of, write_run, write_study
-from train_scripts import load_script
+
+from tests.train.run_dirs import ENV, computed, files_of, write_run, write_study
+from tests.train.scripts import load_script
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from analysis.statistics import Bootstrap, holm, standard_error, welch_p
 from analysis.tables import write_tables
-from run_dirs import ENV, HIGH, LOW, computed, write_arm
 from scipy import stats
+
+from tests.train.run_dirs import ENV, HIGH, LOW, computed, write_arm
 
 
 def test_mean_error_and_solved_by_hand(tmp_path):

@@ -8,7 +8,8 @@ import pytest
 from analysis.statistics import welch_p
 from analysis.tables import write_tables
 from analysis.text import shown_p
-from run_dirs import ENV, HIGH, LOW, computed, study_of, write_arm
+
+from tests.train.run_dirs import ENV, HIGH, LOW, computed, study_of, write_arm
 
 
 def claim_table(analysis):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import csv
+import functools
 import importlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from tests.zygote import Child, Zygote
 
 ROOT = Path(__file__).parents[2]
 TRAIN = ROOT / "train"
@@ -29,14 +33,33 @@ def environment(**variables: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, **variables}
 
 
-def run_script(script: str, *flags: str, code: int = 0, **variables: str) -> str:
-    """Run a script to its end and return what it printed."""
-    env = environment(**variables)
-    result = subprocess.run(
-        command(script, *flags), capture_output=True, text=True, env=env, timeout=240
+@functools.cache
+def zygote() -> Zygote:
+    """Return the process that forks all scripts of these tests."""
+    started = Zygote(environment(MPLBACKEND="agg", OMP_NUM_THREADS="1"))
+    atexit.register(started.close)
+    return started
+
+
+def start_script(script: str, *flags: str, forking: bool = False, **variables: str) -> Child:
+    """Start a script of train/ without the seconds that its imports would take.
+
+    Args:
+        script: Name of the file.
+        flags: Its command line.
+        forking: Let the processes that it starts itself be as quick.
+        variables: Changes of the environment.
+    """
+    return zygote().start(
+        [str(TRAIN / script), *flags], environment=environment(**variables), forking=forking
     )
-    output = result.stdout + result.stderr
-    assert result.returncode == code, output
+
+
+def run_script(script: str, *flags: str, code: int = 0, **options: Any) -> str:
+    """Run a script to its end and return what it printed."""
+    process = start_script(script, *flags, **options)
+    output, _ = process.communicate(timeout=900)
+    assert process.returncode == code, output
     return output
 
 
