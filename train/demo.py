@@ -1,40 +1,42 @@
-"""Trains with the raw bonus and with ADOPS on an env that hacks bonuses, and draws both.
+"""Trains with the raw bonus and with ADOPS where a television distracts, and draws both.
 
     python train/demo.py
 
 KeyDoorTV has a noisy television behind its door: every look at it is new, so a count bonus
 never dries up there. About three minutes on two CPU cores; the picture's path is printed last.
-The bonus has the scale 0.3, at which the two arms part ways: at 1 the television tends to
-capture both.
+At the scale 0.3 of the bonus the two part ways; at 1 the television tends to capture both. If it is
+interrupted, run the same command again: it continues where it stopped.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
+import sweep
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
-from tqdm import tqdm
 
 from adops_wrappers.training.log import read_metrics
-from adops_wrappers.training.rundir import is_run, read_status
 
-ROOT = Path(__file__).parents[1]
-ARMS = {
-    "raw bonus": ("--shaping", "none"),
-    "ADOPS": ("--shaping", "adops", "--epsilon", "0.01"),
-}
+ARMS = {"raw bonus": ("none", {}), "ADOPS": ("adops", {"epsilon": "0.01"})}
+"""Value of --shaping and settings of its own."""
 COLOURS = {"raw bonus": "tab:red", "ADOPS": "tab:blue"}
+LEARNER = {
+    "bonus": "count",
+    "num_envs": "64",
+    "num_steps": "64",
+    "learning_rate": "0.001",
+    "ent_coef": "0.01",
+    "gamma_ext": "0.99",
+    "checkpoint_every": "50",
+    "tensorboard": "False",
+}
 
 
 @dataclass
@@ -44,7 +46,7 @@ class Settings:
     env_id: str = "adops/KeyDoorTV-v0"
     """env to train on"""
     iterations: int = 200
-    """iterations of each run, of 64 envs x 64 steps"""
+    """iterations of each run; each has 64 envs × 64 steps"""
     scale: float = 0.3
     """factor on the bonus, in both arms"""
     seeds: int = 3
@@ -52,36 +54,21 @@ class Settings:
     jobs: int = 2
     """runs at a time, one core each"""
     out: str = "runs/demo"
-    """directory of the runs and the picture"""
+    """folder of the runs and of the picture"""
 
 
-def run(settings: Settings, arm: str, seed: int) -> Path:
-    """Train one arm with one seed, unless it has been done before."""
-    run_dir = Path(settings.out) / f"{arm.replace(' ', '-')}-{seed}-{settings.iterations}"
-    with contextlib.suppress(OSError, ValueError):
-        if read_status(run_dir)["finished"]:
-            return run_dir
-    if is_run(run_dir):
-        flags = ["--resume", str(run_dir)]
-    else:
-        flags = [
-            *("--env-id", settings.env_id, "--bonus", "count", "--num-envs", "64"),
-            *("--num-steps", "64", "--total-iterations", str(settings.iterations)),
-            *("--learning-rate", "1e-3", "--ent-coef", "0.01", "--gamma-ext", "0.99"),
-            *("--intrinsic-scale", str(settings.scale)),
-            *("--seed", str(seed), "--run-dir", str(run_dir), "--torch-threads", "1"),
-            *("--checkpoint-every", "50", "--no-tensorboard", *ARMS[arm]),
-        ]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    result = subprocess.run(
-        [sys.executable, str(ROOT / "train" / "ppo_rnd.py"), *flags],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    if result.returncode:
-        raise RuntimeError(f"{arm}, seed {seed} failed:\n{result.stdout}{result.stderr}")
-    return run_dir
+def cells_of(settings: Settings) -> dict[str, list[sweep.Cell]]:
+    """Return the runs of each arm."""
+    chosen = {
+        "env_id": settings.env_id,
+        "intrinsic_scale": str(settings.scale),
+        "total_iterations": str(settings.iterations),
+    }
+    seeds = range(1, settings.seeds + 1)
+    return {
+        arm: sweep.expand([method], seeds, LEARNER | own, {k: [v] for k, v in chosen.items()})
+        for arm, (method, own) in ARMS.items()
+    }
 
 
 def column(run_dir: Path, name: str) -> np.ndarray:
@@ -114,20 +101,20 @@ def draw(settings: Settings, runs: dict[str, list[Path]]) -> Path:
     return path
 
 
-def main(settings: Settings) -> None:
-    """Train all runs side by side, draw, and say where the picture is."""
-    cells = [(arm, seed) for seed in range(1, settings.seeds + 1) for arm in ARMS]
-    with ThreadPoolExecutor(settings.jobs) as pool:
-        jobs = [pool.submit(run, settings, arm, seed) for arm, seed in cells]
-        found = [job.result() for job in tqdm(jobs, "training", unit="run")]
-    runs: dict[str, list[Path]] = {arm: [] for arm in ARMS}
-    for (arm, _), run_dir in zip(cells, found, strict=True):
-        runs[arm].append(run_dir)
+def main(settings: Settings) -> int:
+    """Train all runs, draw, and say where the picture is; return the exit code."""
+    cells = cells_of(settings)
+    by_seed = [cell for seed in zip(*cells.values(), strict=True) for cell in seed]
+    code = sweep.run(sweep.RunArgs(settings.out, jobs=settings.jobs), by_seed)
+    if code:
+        return code
+    runs = {arm: [Path(settings.out) / cell.name for cell in own] for arm, own in cells.items()}
     for arm, run_dirs in runs.items():
         final = [column(run_dir, "charts/episodic_return_recent")[-1] for run_dir in run_dirs]
         print(f"{arm}: final return {', '.join(f'{value:.2f}' for value in final)}")
     print(draw(settings, runs))
+    return 0
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    sys.exit(main(tyro.cli(Settings, description=__doc__)))

@@ -9,11 +9,12 @@ from tests.train.scripts import ROOT, learned, run_script
 
 def test_demo_leaves_one_picture_and_names_it_last(tmp_path):
     flags = ("--iterations", "2", "--seeds", "1", "--out", str(tmp_path))
-    output = run_script("demo.py", *flags)
+    output = run_script("demo.py", *flags, forking=True)
     picture = tmp_path / "raw_vs_adops.png"
-    assert str(picture) in output
+    assert output.splitlines()[-1] == str(picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
-    raw, adops = (learned(tmp_path / f"{arm}-1-2") for arm in ("raw-bonus", "ADOPS"))
+    name = "env_id=adops-KeyDoorTV-v0__intrinsic_scale=0.3__total_iterations=2__seed1"
+    raw, adops = (learned(tmp_path / f"{method}__{name}") for method in ("none", "adops"))
     assert len(raw) == len(adops) == 2
     assert float(raw[1]["shaping/intervention_rate"]) == 0.0
     assert float(adops[1]["shaping/intervention_rate"]) > 0.0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pickle
@@ -100,15 +101,21 @@ def test_sigterm_finishes_the_iteration_and_writes_a_checkpoint(tmp_path, whole)
     assert learned(run_dir) == learned(whole / "adops")
 
 
-@pytest.fixture
-def short(tmp_path, ppo_rnd):
-    """A finished run of six iterations with two checkpoints, and its settings."""
-    args = ppo_rnd.parse_args(
-        [*FLAGS, *MINIGRID, "--run-dir", str(tmp_path / "short"), "--no-tensorboard"]
-    )
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, ppo_rnd):
+    """The settings of a finished run of six iterations with two checkpoints."""
+    run_dir = tmp_path_factory.mktemp("short") / "run"
+    args = ppo_rnd.parse_args([*FLAGS, *MINIGRID, "--run-dir", str(run_dir), "--no-tensorboard"])
     args.total_iterations = 6
     ppo_rnd.train(args)
     return args
+
+
+@pytest.fixture
+def short(tmp_path, trained):
+    """The settings of a copy of that run, to break."""
+    copy = shutil.copytree(trained.run_dir, tmp_path / "short")
+    return dataclasses.replace(trained, run_dir=str(copy))
 
 
 def test_damaged_checkpoint_falls_back_to_the_one_before(short, ppo_rnd, capsys):
