@@ -4,9 +4,9 @@
     python train/analyze.py docs/study --out docs/study
 
 Takes run directories, folders of them such as a sweep's, and folders that an earlier call wrote.
-Runs are first cut down to small CSV files in --out and everything else is computed from these, so
-that the files alone give the same report again. Sets that are not complete are fine: what is
-unfinished or missing is left out of the numbers and named in the report.
+It first reduces the runs to small CSV files in --out and computes everything else from these, so
+that the files alone reproduce the report. Incomplete results are fine: unfinished and missing runs
+are left out of the numbers and listed in the report.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def analyze(settings: Settings) -> Path:
     if settings.reps < 1 or settings.seed < 0:
         raise InputError(
             f"reps is {settings.reps} and seed is {settings.seed}; expected reps of at least 1 and "
-            "a seed that is not negative. The defaults are 2000 and 0."
+            "a seed of at least 0. The defaults are 2000 and 0."
         )
     compact = collect(settings.results, settings.solved)
     out = Path(settings.out)

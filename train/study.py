@@ -4,9 +4,9 @@
     python train/study.py --tier laptop         # about two hours on two cores
     python train/study.py --tier paper --executor slurm --partition gpu --gpus 1
 
-Every cell is a run of ppo_rnd.py through the sweep runner: the same command, given again, goes on
-where the last one stopped. `train/analyze.py` reports at the end, and may be called at any time on
-what is there. docs/study.md says what is run and which questions are asked.
+Every cell is a run of ppo_rnd.py, started by the sweep: run the same command again to continue
+where it stopped. `train/analyze.py` writes the report at the end; you can also call it yourself at
+any time. docs/study.md describes the design and the questions.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ LEARNER = {
     "checkpoint_every": "40",
     "tensorboard": "False",
 }
-"""What the laptop tier's runs share; everything else is ppo_rnd.py's default."""
+"""Settings of all runs of the laptop tier; the others are ppo_rnd.py's defaults."""
 RND = {"bonus": "rnd", "obs_norm_init_iterations": "2"}
 SMALL = {"num_envs": "8", "num_steps": "32", "total_iterations": "12", "checkpoint_every": "0"}
 """Over LEARNER, for the smoke tier."""
 
 
 class Arm(NamedTuple):
-    """One configuration; its runs differ in their seed alone."""
+    """One configuration; its runs differ only in their seeds."""
 
     env: str
     method: str
@@ -120,7 +120,7 @@ def smoke_arms() -> Iterator[Arm]:
 
 
 def cells_of(arms: Sequence[Arm], learner: dict[str, str]) -> list[sweep.Cell]:
-    """Return the runs, first seeds first: what an interrupted study has is balanced."""
+    """Return the runs, first seeds first, so that an interrupted study is balanced."""
     most = max(arm.seeds for arm in arms)
     rounds = [range(first, first + 5) for first in range(1, most + 1, 5)]
     return [
@@ -133,7 +133,7 @@ def cells_of(arms: Sequence[Arm], learner: dict[str, str]) -> list[sweep.Cell]:
 
 
 class Question(NamedTuple):
-    """A comparison that was asked before the runs: is the final return of one arm higher?"""
+    """A comparison fixed before the runs: is the final return of one arm higher?"""
 
     id: str
     claim: str

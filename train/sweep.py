@@ -4,8 +4,8 @@
         --settings env_id=adops/KeyDoorTV-v0 total_iterations=50 bonus=count
     python train/sweep.py runs/paper --paper --executor slurm --partition gpu --gpus 1
 
-The same command, given again, goes on where the last one stopped: finished cells are skipped,
-unfinished ones resume from their checkpoint. `--dry-run` prints the plan alone.
+Run the same command again to continue: finished cells are skipped and unfinished ones resume from
+their checkpoints. `--dry-run` prints the plan and stops.
 
 As a library: `expand` or `paper_cells` make the cells and `run` runs them. Its parts: `check`
 refuses what cannot work, `hold` locks the directory, `run_local` or `run_slurm` run the cells, and
@@ -65,7 +65,7 @@ class RunArgs:
     """local: processes on this machine; slurm: a job array through submitit"""
     jobs: int = 0
     """runs at a time; 0: local, one for each CPU core, or two for each GPU; slurm, as many as the
-    cluster gives"""
+    cluster allows"""
     threads: int = 1
     """CPU threads of each process"""
     ranks: int = 1
@@ -73,7 +73,7 @@ class RunArgs:
     sps: float = 0.0
     """steps per second of one run, for the estimate; 0: measured in this directory, or assumed"""
     refresh: float = 0.0
-    """seconds between looks at the runs; 0: 1 here, 15 on a cluster"""
+    """seconds between checks on the runs; 0: 1 here, 15 on a cluster"""
 
     partition: str = ""
     """slurm: partition; empty: the cluster's default"""
@@ -102,9 +102,9 @@ class Args(RunArgs):
     settings: list[str] = dataclasses.field(default_factory=list)
     """name=value pairs of ppo_rnd.py for every cell, such as num_envs=8"""
     grid: list[str] = dataclasses.field(default_factory=list)
-    """name=value,value,... axes of the grid; a method that does not read one has no such axis"""
+    """name=value,value,... axes of the grid; methods that do not use a setting skip its axis"""
     paper: bool = False
-    """the paper's nine configurations and seeds; --settings still apply"""
+    """run the paper's nine configurations and seeds; --settings still apply"""
 
 
 def cells_of(args: Args) -> list[Cell]:
@@ -113,13 +113,13 @@ def cells_of(args: Args) -> list[Cell]:
     grid = {k: v.split(",") for k, v in read_pairs("--grid", args.grid).items()}
     twice = settings.keys() & grid.keys()
     if twice:
-        fail(f"{', '.join(sorted(twice))} cannot stand in --settings and in --grid at once.")
+        fail(f"{', '.join(sorted(twice))} cannot be in both --settings and --grid.")
     if args.paper:
         if args.methods or grid or args.seeds != ["1"]:
             fail("--paper sets methods and seeds itself; drop --methods, --seeds and --grid.")
         return paper_cells(settings)
     if not args.methods:
-        fail(f"name the --methods, of {', '.join(METHODS)}, or give --paper.")
+        fail(f"choose --methods from {', '.join(METHODS)}, or give --paper.")
     return expand(args.methods, read_seeds(args.seeds), settings, grid)
 
 

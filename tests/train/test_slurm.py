@@ -154,12 +154,12 @@ def test_jobs_outlive_their_watcher_and_are_found_again(tmp_path):
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=60)[0]
     assert process.returncode == 1
-    assert "The jobs go on without this watcher" in output
+    assert "The jobs keep running" in output
     jobs = [job_of(run_dir) for run_dir in run_dirs]
     assert f"scancel {' '.join(jobs)}" in output
     rows = [len(read_metrics(run_dir)) for run_dir in run_dirs]
     process = start_sweep(root, *endless, methods=("grm",), total_iterations=10**6)
-    while "2 cells are in the queue already: watching their jobs" not in (
+    while "2 cells are already in the queue; watching their jobs" not in (
         line := process.stdout.readline()
     ):
         assert line, "the second sweep ended without finding the jobs"

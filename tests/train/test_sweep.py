@@ -126,14 +126,14 @@ def test_speed_is_measured_where_there_are_runs_and_assumed_elsewhere(sweep, tmp
     ("flags", "message"),
     [
         (["--methods", "adop"], r"unknown method 'adop'; there are none, adops.*mean adops\?"),
-        ([], r"name the --methods, of none, adops"),
+        ([], r"choose --methods from none, adops"),
         (["--methods", "none", "--settings", "num_env=3"], r"no setting num_env.*num_envs\?"),
         (["--methods", "none", "--settings", "num_envs"], r"takes name=value, got 'num_envs'"),
         (["--methods", "none", "--settings", "seed=3"], r"seed is set by the sweep itself"),
         (["--methods", "none", "--grid", "delay=1", "delay=2"], r"names delay twice"),
         (
             ["--methods", "none", "--grid", "num_envs=1,2", "--settings", "num_envs=1"],
-            r"num_envs cannot stand in --settings and in --grid",
+            r"num_envs cannot be in both --settings and --grid",
         ),
         (["--methods", "none", "--seeds", "one"], r"ranges such as 1-20, got 'one'"),
         (["--methods", "none", "--seeds", "5-3"], r"the range 5-3 is empty"),
@@ -499,7 +499,7 @@ def test_progress_table_shows_the_runs_at_work(sweep, rooms, at_work):
         show.draw({"none__seed2": "running"}, results, last=True)
         # 55 iterations of 64 steps are left, at 32 steps/s.
         assert lines_of(file) == [
-            "3 cells: 1 finished, 1 at work, 1 waiting",
+            "3 cells: 1 finished, 1 running, 1 waiting",
             "cell         state    iteration  SPS  return  left",
             "none__seed2  running  5/60       32   0.25    1.8 min",
         ]
@@ -516,4 +516,4 @@ def test_a_terminal_shows_one_table_that_is_redrawn(sweep, rooms, at_work):
         show.draw({}, {**results, "none__seed2": sweep.Result("failed")}, last=True)
     text = file.getvalue()
     assert "\x1b[1A" in text  # the lines before are drawn over
-    assert text.index("the disk is full") < text.index("3 cells: 1 failed, 1 finished, 0 at work")
+    assert text.index("the disk is full") < text.index("3 cells: 1 failed, 1 finished, 0 running")

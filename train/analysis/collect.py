@@ -1,4 +1,4 @@
-"""Cuts run directories, sweeps and earlier reports down to compact data, and joins them."""
+"""Reduces run directories, sweeps and earlier reports to compact data, and joins them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ METRICS = {
 }
 """The curve files, and the column of metrics.csv that each is made of."""
 STATES = ("missing", "unfinished", "no return", "finished")
-"""Of a run; what is found in several places is in the last of these."""
+"""Of a run; if it is found in several places, the last of these counts."""
 
 Key = tuple[str, str, int]
 """Env, arm and seed: there is one run of each."""
@@ -79,13 +79,13 @@ def read_columns(run_dir: Path) -> dict[str, np.ndarray]:
 
 
 def block_means(values: np.ndarray) -> list[float]:
-    """Cut a curve down to at most `MAX_POINTS` points."""
+    """Reduce a curve to at most `MAX_POINTS` points."""
     size = block_size(len(values))
     return [mean_of(values[start : start + size]) for start in range(0, len(values), size)]
 
 
 def expected_row(run: str, args: Mapping[str, Any], seed: Any) -> Row:
-    """Return the row of a run that ought to be there, missing until it is found."""
+    """Return the row of an expected run: missing until it is found."""
     return {
         "run": run,
         "env": str(args["env_id"]),
@@ -97,7 +97,7 @@ def expected_row(run: str, args: Mapping[str, Any], seed: Any) -> Row:
 
 
 def collect_run(run_dir: Path, into: Compact) -> None:
-    """Add a run directory; a run that has not finished is only noted."""
+    """Add a run directory; an unfinished run is only listed."""
     config = read_object(run_dir / "config.json", "the settings of a run")
     try:
         args = {**DEFAULTS, **config["args"]}
@@ -155,7 +155,7 @@ def collect_run(run_dir: Path, into: Compact) -> None:
 
 
 def collect_cells(path: Path, into: Compact) -> None:
-    """Add the cells of sweep.json as runs that ought to be there."""
+    """Add the cells of sweep.json as expected runs."""
     content = read_object(path, "the cells of a sweep")
     try:
         for cell in content["cells"]:
@@ -164,7 +164,7 @@ def collect_cells(path: Path, into: Compact) -> None:
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path}: a cell is damaged ({error!r}), expected name, method, seed and settings as "
-            "sweep.py writes them. Give the sweep's command again to rewrite it."
+            "sweep.py writes them. Run the sweep's command again to rewrite it."
         ) from error
 
 
@@ -226,7 +226,7 @@ def collect(results: Sequence[str | os.PathLike[str]], solved: float | None = No
         listed = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         raise InputError(
             f"there is no finished run yet ({listed}); expected at least one whose status.json "
-            "says finished. Let the runs finish; the same sweep command goes on with them."
+            "says finished. Run the sweep's command again to finish them."
         )
     for row in joined.runs:
         if solved is not None or not row["solved_if"]:
@@ -236,7 +236,7 @@ def collect(results: Sequence[str | os.PathLike[str]], solved: float | None = No
 
 
 def solved_rule(env: str, solved: float | None, study: Mapping[str, Any]) -> str:
-    """Return from which final return on a run counts as solved."""
+    """Return the final return from which a run counts as solved."""
     threshold = study.get("solved") if solved is None else solved
     if threshold is None:
         return ">= 0.5" if env.startswith("adops/") else "> 0"
@@ -250,7 +250,7 @@ def is_solved(final_return: float, rule: str) -> bool:
 
 
 def join(parts: Sequence[Compact]) -> Compact:
-    """Put all results together, each run once, in a fixed order."""
+    """Join all results, each run once, in a fixed order."""
     joined = Compact(study=join_studies([part.study for part in parts if part.study]))
     held: dict[Key, tuple[Row, list[list[str]]]] = {}
     expected: dict[Key, Row] = {}
@@ -288,7 +288,7 @@ def join(parts: Sequence[Compact]) -> Compact:
 
 
 def join_studies(studies: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Put the questions of several studies together."""
+    """Join the questions of several studies."""
     if all(study == studies[0] for study in studies):
         return studies[0] if studies else {}
     thresholds = {study.get("solved") for study in studies}

@@ -1,4 +1,4 @@
-"""Compact data: the small CSV files that a report is made of, written and read again."""
+"""Compact data: writes and reads the small CSV files that a report is made from."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class InputError(ValueError):
 
 @dataclass
 class Compact:
-    """What a report is made of, as the texts of its files."""
+    """What a report is made from, as the text of its files."""
 
     runs: list[Row] = field(default_factory=list)
     curves: dict[str, dict[str, list[str]]] = field(

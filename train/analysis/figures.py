@@ -153,7 +153,7 @@ def draw_finals(env: str, arms: Mapping[str, Arm]) -> Figure:
     """Draw the final return of every run: a strip for each arm."""
     figure = Figure(figsize=(9.0, 1.4 + 0.36 * len(arms)), layout="constrained")
     axis = figure.subplots()
-    # Golden ratio steps: neighbours are far apart and the jitter is the same every time.
+    # Steps of the golden ratio keep neighbours apart, and the jitter is always the same.
     golden = (math.sqrt(5.0) - 1.0) / 2.0
     for place, arm in enumerate(arms.values()):
         colour = style(arm.label)["color"]
@@ -306,11 +306,11 @@ def draw_overview(arms: Arms) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture that depends on nothing but its data, with a palette: a third of the size."""
+    """Write a picture that depends only on its data, with a palette: a third of the size."""
     drawn, small = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=100, metadata={"Software": None})
     picture = Image.open(drawn).convert("RGB")
-    # k-means gives thin lines their colours back, which wide areas had taken.
+    # Without k-means, wide areas would take the palette and thin lines lose their colours.
     palette = picture.quantize(256, kmeans=4, dither=Image.Dither.NONE)
     palette.save(small, format="png", optimize=True)
     write_atomically(path, small.getvalue())

@@ -1,4 +1,4 @@
-"""Names of arms: the configurations whose runs differ in their seed alone."""
+"""Names of arms: the configurations whose runs differ only in their seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULTS: dict[str, Any] = {
     "delay": 1,
     "balance": 0.1,
 }
-"""Of ppo_rnd.py, for the cells of a sweep: they name only what differs."""
+"""Of ppo_rnd.py, for the cells of a sweep, which list only what differs."""
 NO_BONUS = "no bonus"
 SWITCHED_OFF = "off at first reward"
 COLOURS = {

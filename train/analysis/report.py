@@ -74,9 +74,9 @@ def answer_blocks(answers: Sequence[Answer]) -> list[str]:
         bullets([(f"{a.question['id']}, {a.verdict}.", a.sentence) for a in answers]),
         markdown_text(
             "Supported or contradicted: Welch's test of the final returns, corrected by Holm over "
-            f"all questions, gives p < {SIGNIFICANT}. Undecided is no proof of equality. P(A "
-            "better) is the probability that a run of A beats a run of the other arm, a tie "
-            "counted half, with its 95 % interval. ± is the standard error."
+            f"all questions, gives p < {SIGNIFICANT}. Undecided does not mean equal. P(A "
+            "better) is the probability that a run of A beats a run of the other arm, counting a "
+            "tie as half, with its 95 % interval. ± is the standard error."
         ),
     ]
 
@@ -105,8 +105,8 @@ def paper_blocks(verdicts: Sequence[Verdict]) -> list[str]:
         markdown_text(
             f"Of {len(verdicts)} comparisons at scale 1, {', '.join(counted)}. The paper made them "
             "on its own env. Cells give solved runs and Welch's p, corrected by Holm within env "
-            "and bonus. A difference that the paper found agrees or contradicts where this p is "
-            f"below {SIGNIFICANT}; one that it did not find agrees where it is not."
+            "and bonus. Where the paper found a difference, these runs agree or contradict if "
+            f"p < {SIGNIFICANT}; where it found none, they agree if p ≥ {SIGNIFICANT}."
         ),
     ]
     for bonus in dict.fromkeys(verdict.bonus for verdict in verdicts):
@@ -191,7 +191,7 @@ def env_blocks(env: str, arms: Mapping[str, Arm], summaries: Sequence[Summary]) 
     count = sum(arm.count for arm in arms.values())
     text = f"{count} runs of {trained}. Solved: final return {rules.replace('>=', '≥')}."
     if len(lengths) > 1:
-        text += " Arms were trained for different times: mind this where they are compared."
+        text += " Arms were trained for different times; compare them with care."
     blocks: list[str] = [
         heading(2, name),
         markdown_text(text),
@@ -204,8 +204,8 @@ def env_blocks(env: str, arms: Mapping[str, Arm], summaries: Sequence[Summary]) 
             markdown_text(
                 "Each arm against its reference: the raw bonus of the same scale, or no bonus for "
                 "the raw bonus itself. P(better) is the probability that a run of the arm beats a "
-                "run of the reference, a tie counted half. Welch's test is on final returns, "
-                "Fisher's on solved runs; both are corrected by Holm over this table."
+                "run of the reference, counting a tie as half. Welch's test compares final "
+                "returns, Fisher's test solved runs; both are corrected by Holm over this table."
             ),
             table(TEST_HEADER, tests),
         ]
@@ -219,7 +219,8 @@ def env_blocks(env: str, arms: Mapping[str, Arm], summaries: Sequence[Summary]) 
         ]
         blocks += [
             markdown_text(
-                "GRM-norm by delay; PBIM-norm is the delay of a whole episode of N steps."
+                "GRM-norm by delay; PBIM-norm corresponds to a delay of the whole episode of N "
+                "steps."
             ),
             table(("D", "arm", "solved", "mean ± SE"), rows),
             image(f"delay_{file}", f"Final return on {name} over the delay of GRM-norm."),
@@ -232,9 +233,9 @@ def env_blocks(env: str, arms: Mapping[str, Arm], summaries: Sequence[Summary]) 
     return [
         *blocks,
         markdown_text(
-            "Conflict: share of steps at which the raw bonus turns the sign of the critic's "
-            "extrinsic advantage. Intervention: share of steps at which the method changes the "
-            "bonus. Early and late are the first and the last tenth of training."
+            "Conflict: the share of steps at which the raw bonus flips the sign of the critic's "
+            "extrinsic advantage. Intervention: the share of steps at which the method changes "
+            "the bonus. Early and late are the first and the last tenth of training."
         ),
         table((*header, "mean return in training"), rates),
         image(f"rates_{file}", f"Conflict and intervention rates on {name} over training."),
@@ -265,7 +266,7 @@ def report(analysis: Analysis) -> str:
             f"{analysis.bootstrap.reps} bootstrap resamples of the runs, seed "
             f"{analysis.bootstrap.seed}; SE is the standard error of the mean; IQM is the mean of "
             f"the middle half. Tests and intervals need {MIN_RUNS} runs of each arm. The CSV files "
-            "beside this report hold all numbers, and the command makes the same report from them."
+            "beside this report hold all its numbers; the command reproduces the report from them."
         ),
     ]
     return "\n\n".join(blocks) + "\n"

@@ -16,7 +16,7 @@ from analysis.labels import Label
 from analysis.text import shown
 
 MIN_RUNS = 4
-"""Fewest runs of an arm in a test: three against three, wholly apart, are Fisher's p = 0.1."""
+"""Fewest runs of an arm in a test: with three of each, Fisher's p is never below 0.1."""
 SIGNIFICANT = 0.05
 
 

@@ -1,4 +1,4 @@
-"""Cells: the runs of methods × grid × seeds, each with a name of its own."""
+"""Cells: the runs of methods × grid × seeds, each with its own name."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Name of the run directory; it depends on nothing but this cell's own place."""
+        """Name of the run directory; it depends only on this cell's own settings."""
         settings = [f"{name}={value}".replace("/", "-") for name, value in self.varied]
         return "__".join([self.method, *settings, f"seed{self.seed}"])
 
     @property
     def configuration(self) -> Cell:
-        """This cell with a seed that is the same for all: equal for cells of one configuration."""
+        """This cell with the seed 1: equal for all cells of one configuration."""
         return dataclasses.replace(self, seed=1)
 
     def flags(self) -> list[str]:
-        """Return the command line of ppo_rnd.py, run directory aside."""
+        """Return the command line of ppo_rnd.py, without the run directory."""
         flags = ["--shaping", self.method, "--seed", str(self.seed)]
         for name, value in (*self.fixed, *self.varied):
             flag = name.replace("_", "-")
@@ -60,7 +60,7 @@ class Cell:
 
 
 def tidy(value: str) -> str:
-    """Write a number in one way, so that 1e-2 and 0.01 are the same cell."""
+    """Normalise a value, so that 1e-2 and 0.01 are the same cell."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return repr(kind(value))
@@ -108,7 +108,7 @@ def read_seeds(texts: Iterable[str]) -> list[int]:
 
 
 def reads(method: str, setting: str) -> bool:
-    """Whether a method looks at a setting."""
+    """Whether a method uses a setting."""
     methods = ppo_rnd.METHOD_FLAGS.get(setting)
     return methods is None or method in methods
 

@@ -1,4 +1,4 @@
-"""What a sweep shows: its plan, the runs at work, and how they ended."""
+"""What a sweep shows: its plan, the runs in progress, and how they ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sweeping.processes import Result, log_tail, read_progress
 
 
 def make_console() -> Console:
-    """Return the console of tables; a file or a pipe has lines of any length."""
+    """Return the console for tables; in a file or a pipe, lines have any length."""
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = 10_000
@@ -24,7 +24,7 @@ def make_console() -> Console:
 
 
 def make_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Align columns."""
+    """Return a table with aligned columns."""
     table = Table(*header, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     for row in rows:
         table.add_row(*row)
@@ -32,14 +32,14 @@ def make_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def duration(hours: float) -> str:
-    """Write a time in the unit that suits it."""
+    """Format a time in a suitable unit."""
     if hours >= 1.0:
         return f"{hours:.1f} h"
     return f"{hours * 60:.1f} min" if hours * 60 >= 1.0 else f"{hours * 3600:.0f} s"
 
 
 def print_plan(plan: Plan, jobs: int) -> None:
-    """Print cells by configuration, hours and disk."""
+    """Print the cells by configuration, with the hours and the disk space they need."""
     rows = []
     for cell in dict.fromkeys(c.configuration for c in plan.cells):
         of_cell = [c for c in plan.cells if c.configuration == cell]
@@ -85,7 +85,7 @@ class ProgressTable:
     def draw(
         self, states: Mapping[str, str], results: Mapping[str, Result], last: bool = False
     ) -> None:
-        """Show the cells that are at work, and how many are not."""
+        """Show the running cells, and how many are done or waiting."""
         if not self.live.is_started:
             self._print_changes(states, results)
         now = time.monotonic()
@@ -108,7 +108,7 @@ class ProgressTable:
         ended = ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))
         summary = f"{len(self.plan.cells)} cells: {ended or '0 finished'}"
         if states or waiting:
-            summary += f", {len(states)} at work, {waiting} waiting"
+            summary += f", {len(states)} running, {waiting} waiting"
         return summary
 
     def _row(self, name: str, state: str) -> list[str]:
@@ -127,7 +127,7 @@ class ProgressTable:
 
 
 def report(plan: Plan, results: Mapping[str, Result]) -> int:
-    """Print what failed, with the last lines of its log; return the exit code."""
+    """Print which cells failed, with the last lines of their logs; return the exit code."""
     for name, result in results.items():
         if result.state == "failed":
             run_dir = plan.root / name

@@ -32,7 +32,7 @@ def run_local(
 
 
 RUNS_PER_GPU = 2
-"""While one run steps its envs the other computes; more would wait for cores and memory."""
+"""While one run steps its envs, the other computes; a third would lack cores or memory."""
 
 
 def default_jobs(threads: int, ranks: int) -> int:
@@ -152,12 +152,12 @@ def no_space(plan: Plan, cell: Cell) -> str:
         return ""
     return (
         f"the disk has {free / 2**20:.0f} MB free and a run needs {needed / 2**20:.0f} MB: no "
-        "further run is started."
+        "more runs are started."
     )
 
 
 def end_of_run(run_dir: Path, code: int, stopping: bool) -> Result:
-    """Say how a run's process ended; it waits if another process holds its directory."""
+    """Return how a run's process ended; the cell waits if another process holds its directory."""
     if is_finished(run_dir):
         return Result("finished")
     if stopping or (code == 0 and read_progress(run_dir).reason.startswith("stopped")):

@@ -1,4 +1,4 @@
-"""The plan of a sweep: what is refused before anything starts, what is open, what it will need."""
+"""The plan of a sweep: checks before anything starts, open cells, and the resources they need."""
 
 from __future__ import annotations
 
@@ -85,7 +85,10 @@ def check(
     """
     twice = [name for name, count in Counter(c.name for c in cells).items() if count > 1]
     if twice:
-        fail(f"two cells share the run directory {twice[0]}; their settings differ elsewhere.")
+        fail(
+            f"two cells would share the run directory {twice[0]}: they differ only in settings "
+            "that its name does not show. Put these settings into --grid."
+        )
     checked: dict[Cell, tuple[ppo_rnd.Args, int]] = {}
     for cell in cells:
         if cell.configuration not in checked:
@@ -117,9 +120,9 @@ def checked_args(cell: Cell, ranks: int) -> ppo_rnd.Args:
             "Choose a multiple."
         )
     if ranks > 1 and args.bonus == "count":
-        fail(f"cell {cell.name}: bonus=count keeps its counts in one process: no --ranks.")
+        fail(f"cell {cell.name}: bonus=count keeps its counts in one process. Drop --ranks.")
     if ranks > 1 and METHODS[cell.method].one_process_only:
-        fail(f"cell {cell.name}: {cell.method} learns from all envs of a process: no --ranks.")
+        fail(f"cell {cell.name}: {cell.method} learns from all envs of a process. Drop --ranks.")
     return args
 
 
@@ -131,7 +134,7 @@ def refuse_other_run(run_dir: Path, wanted: ppo_rnd.Args) -> None:
     try:
         there = read_config(run_dir)["args"]
     except (OSError, ValueError) as error:
-        fail(f"{path} cannot be read ({error}). Move {run_dir} away to run this cell anew.")
+        fail(f"{path} cannot be read ({error}). Move {run_dir} away to start this cell over.")
     different = [
         f"{name} is {there.get(name)!r} there and {value!r} here"
         for name, value in dataclasses.asdict(wanted).items()
@@ -145,7 +148,7 @@ def refuse_other_run(run_dir: Path, wanted: ppo_rnd.Args) -> None:
 
 
 def run_bytes(args: ppo_rnd.Args) -> int:
-    """Return the disk space that one run needs, by ppo_rnd.py's own reckoning."""
+    """Return the disk space that one run needs, by ppo_rnd.py's own estimate."""
     kind = env_kind(args.env_id)
     try:
         env = make_env(args, kind)
@@ -224,7 +227,7 @@ def hold(root: Path) -> Iterator[None]:
 
 
 def write_cells(plan: Plan) -> None:
-    """Add the cells to sweep.json, for whoever evaluates the directory later."""
+    """Add the cells to sweep.json, which the analysis reads."""
     path = plan.root / "sweep.json"
     known: dict[str, Any] = {}
     try:
@@ -232,7 +235,7 @@ def write_cells(plan: Plan) -> None:
     except FileNotFoundError:
         pass
     except (OSError, ValueError, KeyError) as error:
-        fail(f"{path} cannot be read ({error}). Restore it, or move it away to list cells anew.")
+        fail(f"{path} cannot be read ({error}). Restore it, or move it away to start a new list.")
     for c in plan.cells:
         known[c.name] = {
             "name": c.name,

@@ -27,7 +27,7 @@ class Result(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a cell has come, from the files of its run directory."""
+    """How far a cell has got, read from the files of its run directory."""
 
     state: Literal["waiting", "unfinished", "finished"]
     iteration: int = 0
@@ -56,14 +56,14 @@ def read_progress(run_dir: Path) -> Progress:
 
 
 def status_of(run_dir: Path) -> dict[str, Any]:
-    """Return status.json; nothing where there is none, or none that can be read."""
+    """Return status.json, or an empty dict if it is missing or cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         return read_status(run_dir)
     return {}
 
 
 def is_finished(run_dir: Path) -> bool:
-    """Whether the run has come to its regular end."""
+    """Whether the run has finished."""
     return bool(status_of(run_dir).get("finished"))
 
 
@@ -75,7 +75,7 @@ def log_tail(run_dir: Path, lines: int = 12) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return "(no output)"
-    # A progress bar overwrites itself: what follows the last carriage return counts.
+    # A progress bar overwrites itself: only what follows the last carriage return was visible.
     shown = [line.rstrip().rsplit("\r", 1)[-1] for line in text.split("\n")]
     return "\n".join([line for line in shown if line][-lines:])
 
@@ -91,7 +91,7 @@ def start_run(
     """Start or resume one run; its output goes to output.log of the run directory.
 
     Raises:
-        Held: Another process is still at work in this directory.
+        Held: Another process still uses this directory.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     # The run takes this lock itself, and keeps it even if it outlives the sweep.
@@ -103,7 +103,7 @@ def start_run(
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         command[1:1] = launcher
     env = {**os.environ, **(environment or {}), "OMP_NUM_THREADS": str(threads)}
-    # Until when torchrun waits for ranks that finish their iteration, in seconds.
+    # How many seconds torchrun gives the ranks to finish their iteration.
     env.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "600")
     with (run_dir / "output.log").open("ab") as log:
         log.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {' '.join(command)}\n".encode())
@@ -121,12 +121,12 @@ def start_run(
 
 
 def refuse_held(run_dir: Path) -> None:
-    """Raise `Held` if another process is at work in a run directory."""
+    """Raise `Held` if another process uses a run directory."""
     run_lock(run_dir).refuse_holder()
 
 
 def die_with_parent() -> None:
-    """Run in the child: SIGTERM when the sweep dies, deaf to the cluster's preemption signal."""
+    """Run in the child: get SIGTERM when the sweep dies, ignore the cluster's preemption signal."""
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def require_slurm() -> None:
-    """Say what is missing for --executor slurm."""
+    """Exit with a message if --executor slurm cannot work here."""
     if importlib.util.find_spec("submitit") is None:
         fail('--executor slurm needs submitit: pip install "adops-wrappers[cluster]"')
     missing = [name for name in ("sbatch", "squeue", "scontrol") if shutil.which(name) is None]
@@ -55,11 +55,11 @@ def queue_states() -> dict[str, str] | None:
 
 
 def run_slurm(plan: Plan, args: RunArgs) -> dict[str, Result]:
-    """Submit the open cells, or take up the jobs that an earlier sweep submitted; watch them."""
+    """Submit the open cells, except those an earlier sweep has queued; watch all of them."""
     require_slurm()
     jobs = queued_jobs(plan)
     if jobs:
-        print(f"{len(jobs)} cells are in the queue already: watching their jobs.")
+        print(f"{len(jobs)} cells are already in the queue; watching their jobs.")
     new = [cell for cell in plan.open if cell.name not in jobs]
     if new:
         jobs |= submit(plan, new, args)
@@ -67,8 +67,8 @@ def run_slurm(plan: Plan, args: RunArgs) -> dict[str, Result]:
     left = [jobs[name] for name, result in results.items() if result.state == "stopped"]
     if left:
         print(
-            "The jobs go on without this watcher. Watch them again with the same command; cancel "
-            f"them with: scancel {' '.join(left)}"
+            "The jobs keep running. Run the same command to watch them again, or cancel them with: "
+            f"scancel {' '.join(left)}"
         )
     return results
 
@@ -160,7 +160,7 @@ def watch(plan: Plan, jobs: Mapping[str, str], refresh: float) -> dict[str, Resu
                 if name in results or states is None or job_id in states:
                     missing[name] = 0
                     continue
-                # Twice, for a shared disk may show the job's last words a moment late.
+                # Twice: a shared disk may show the job's last files a moment late.
                 missing[name] += 1
                 if is_finished(plan.root / name):
                     results[name] = Result("finished")
@@ -172,6 +172,6 @@ def watch(plan: Plan, jobs: Mapping[str, str], refresh: float) -> dict[str, Resu
             while len(results) < len(plan.cells) and not signals.count and time.monotonic() < until:
                 time.sleep(min(0.2, refresh))
         for cell in plan.cells:
-            results.setdefault(cell.name, Result("stopped", "its job goes on"))
+            results.setdefault(cell.name, Result("stopped", "its job keeps running"))
         show.draw({}, results, last=True)
     return {cell.name: results[cell.name] for cell in plan.cells}
