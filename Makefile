@@ -56,11 +56,11 @@ test-faults: install
 train: install
 	$(BIN)/python train/ppo_rnd.py --shaping adops $(ARGS)
 
-# About three minutes on two cores: raw bonus against ADOPS, and one picture.
+# The raw bonus against ADOPS in one picture; about three minutes on two cores.
 demo: install
 	$(BIN)/python train/demo.py $(ARGS)
 
-# About two hours on two cores: every method on the small envs, and the report. Rerun to continue.
+# Every method on the small envs, and the report; about two hours on two cores. Rerun to continue.
 study: install
 	$(BIN)/python train/study.py --tier laptop $(ARGS)
 

@@ -1,6 +1,6 @@
 """What more ranks buy on this machine: throughput of 1 and 2 ranks, and the cost of an all-reduce.
 
-    python benchmarks/scaling.py > table.md          # some minutes; prints Markdown
+    python benchmarks/scaling.py > table.md          # a few minutes; prints Markdown
 
 Measured: steps per second of train/ppo_rnd.py with one and two ranks in alternated runs, and the
 time of one all-reduce of its gradients.

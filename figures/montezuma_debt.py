@@ -1,4 +1,4 @@
-"""Draws what train/pbim_debt.py has measured: PBIM's last reward against the episode's length.
+"""Draws what train/pbim_debt.py measured: PBIM's last reward against the episode's length.
 
 python figures/montezuma_debt.py docs/data/montezuma_debt.csv --out montezuma_debt.png
 """

@@ -2,10 +2,10 @@
 
     python scripts/slurm_node.py -- python -m pytest tests/train/test_slurm.py
 
-For tests. Needs root and Debian's packages (`--install` fetches them with apt-get), no systemd
-and no cgroups. Configuration, keys, state and logs sit in a temporary directory; nothing outside
-of it is touched, and the daemons are stopped at the end, whatever happens. Exit code 77 says
-that SLURM cannot run here, with the reason.
+For tests. Needs root and Debian's packages (`--install` fetches them with apt-get), but neither
+systemd nor cgroups. Configuration, keys, state and logs are in a temporary directory; nothing
+outside it is touched, and the daemons are always stopped at the end. If SLURM cannot run here, the
+reason is printed and the exit code is 77.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CannotRun(Exception):
 
 
 def install() -> None:
-    """Fetch the packages where daemons are missing."""
+    """Install the packages if a daemon is missing."""
     if not missing():
         return
     if shutil.which("apt-get") is None:
@@ -90,7 +90,7 @@ def missing() -> list[str]:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -185,7 +185,7 @@ def start_daemons(
 
 
 def cancel_jobs(environment: dict[str, str]) -> None:
-    """End what still runs."""
+    """Cancel the jobs that still run."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         command = ["scancel", "--user", "root"]
         subprocess.run(command, env=environment, capture_output=True, timeout=20)

@@ -38,15 +38,15 @@ class Evaluation:
     episodes: int = 10
     """number of episodes"""
     seed: int = 1_000
-    """seed of the first episode; each one counts up"""
+    """seed of the first episode; each further episode adds 1"""
     greedy: bool = False
     """take the most probable action instead of sampling"""
     video: str = ""
     """write the first episode to this mp4 file (needs moviepy)"""
     env_id: str = ""
-    """play another env than the run was trained on"""
+    """play a different env from the one the run was trained on"""
     import_env: bool = False
-    """let the file import the module that its env_id names, as in module:Env-v0"""
+    """allow importing the module that the file's env_id names, as in module:Env-v0"""
 
 
 def find_weights(run: str) -> tuple[Path, dict[str, Any]]:
@@ -66,7 +66,7 @@ def find_weights(run: str) -> tuple[Path, dict[str, Any]]:
             if file is files[-1]:
                 fail(str(error))
             print(f"{error}; trying the one before.")
-    fail(f"{run} has neither model.pt nor a checkpoint. Give a directory that a run has left.")
+    fail(f"{run} has neither model.pt nor a checkpoint. Name the directory of a run.")
 
 
 def main(settings: Evaluation) -> None:

@@ -1,8 +1,8 @@
-"""Carries ppo_rnd.py over to the per-method scripts, which differ in their marked blocks alone.
+"""Copies ppo_rnd.py to the per-method scripts, which differ from it only in their marked blocks.
 
-Run `python train/make_scripts.py` after every change of ppo_rnd.py outside its blocks; `--check`
-only says whether the scripts are up to date. Each script's own blocks stay as they are. For a new
-method copy a script under the name ppo_rnd_METHOD.py and edit its blocks.
+Run `python train/make_scripts.py` after every change to ppo_rnd.py outside its blocks; `--check`
+only reports whether the scripts are up to date. Each script keeps its own blocks. For a new method,
+copy a script to ppo_rnd_METHOD.py and edit its blocks.
 """
 
 from __future__ import annotations

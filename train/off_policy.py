@@ -55,7 +55,7 @@ ARMS = {
     "guarded": "guarded",
 }
 ABLATION = "ADOPS at sampling, TDCritic"
-"""On LoopFarm alone: tells the moment of shaping from the critic that shapes."""
+"""On LoopFarm only: separates when F′ is computed from which critic computes it."""
 SCALES = (1.0, 0.3)
 SEEDS = 10
 
@@ -70,7 +70,7 @@ class Cell(NamedTuple):
 
 
 def cells(seeds: int) -> Iterator[Cell]:
-    """Yield all runs, seed by seed, so that what is there at any time is balanced."""
+    """Yield all runs, seed by seed, so that partial results are balanced."""
     for seed in range(seeds):
         for task in TASKS:
             arms = [*ARMS, ABLATION] if task == "DQN LoopFarm" else [*ARMS]
@@ -138,8 +138,8 @@ def make_model(cell: Cell, task: Task, env: Any) -> Any:
         shared["replay_buffer_kwargs"] = {"shaper": ReplayShaper(env), "n_steps": n_steps}
         shared["replay_buffer_kwargs"]["gamma"] = GAMMA
     if task.algorithm == "SAC":
-        # SB3's weight of the entropy starts at 1: an agent that is paid for randomness at every
-        # step avoids a goal that ends the episode.
+        # SB3's entropy weight starts at 1: an agent that is paid for randomness at every step
+        # avoids a goal that ends the episode.
         return SAC(
             "MlpPolicy",
             env,
@@ -225,7 +225,7 @@ def run_missing(table: Path, seeds: int, steps: int | None, workers: int) -> Non
     table.parent.mkdir(parents=True, exist_ok=True)
     rows = read(table)
     done = {key_of(row) for row in rows}
-    # Written anew, so that a row which was cut off is gone and the next one starts on a new line.
+    # Rewritten, to drop a row that was cut off: the next one must start on a new line.
     partial = table.with_suffix(".tmp")
     with partial.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
@@ -233,7 +233,7 @@ def run_missing(table: Path, seeds: int, steps: int | None, workers: int) -> Non
         writer.writerows(rows)
     partial.replace(table)
     missing = [cell for cell in cells(seeds) if cell not in done]
-    print(f"{len(done)} runs are done, {len(missing)} to go.", flush=True)
+    print(f"{len(done)} runs done, {len(missing)} to go.", flush=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=8) as pool:
         for row in pool.imap_unordered(_run, [(cell, steps) for cell in missing]):

@@ -39,17 +39,17 @@ class Settings:
     env_id: str = "ALE/MontezumaRevenge-v5"
     """an Atari game"""
     limits: tuple[int, ...] = (500, 1000, 2000, 3000, 4500)
-    """time limits under which the still policy is played; the random one knows the last alone"""
+    """time limits for the policy that stands still; the random one gets only the last of them"""
     random_steps: int = 1500
     """steps of the random policy"""
     num_envs: int = 2
     """envs side by side"""
     warm_up: int = 2
-    """rollouts of 128 random steps that start RND's whitening and scale"""
+    """rollouts of 128 random steps that initialise RND's whitening and scale"""
     seed: int = 1
     """seed of networks, policies and envs"""
     csv: str = "montezuma_debt.csv"
-    """one row per finished episode"""
+    """file to write, one row per finished episode"""
 
 
 def play(
@@ -102,7 +102,7 @@ def main(settings: Settings) -> None:
     """Play and write."""
     rows = []
     with warnings.catch_warnings():
-        # What is to be shown is what the wrapper warns of.
+        # The wrapper warns of exactly what is measured here.
         warnings.filterwarnings("ignore", ".*emitted F'", RuntimeWarning)
         for method in ("pbim", "pbim-norm"):
             for limit in settings.limits:

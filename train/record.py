@@ -46,11 +46,11 @@ class RecordArgs:
     out: str = ""
     """file to write; empty: RUN_DIR/recording.npz"""
     frames: bool = True
-    """keep small pictures of what happened"""
+    """keep a small picture of every step"""
     frame_size: int = 84
-    """most pixels of a picture's longer side"""
+    """largest size of a picture's longer side, in pixels"""
     import_env: bool = False
-    """let the run import the module that its env_id names, as in module:Env-v0"""
+    """allow importing the module that the run's env_id names, as in module:Env-v0"""
 
 
 def script_of(run: str) -> ModuleType:
@@ -69,7 +69,7 @@ def make_stack(settings: RecordArgs) -> tuple[Any, Any, Any]:
     script = script_of(settings.run)
     found = checkpoint.load(Path(settings.run))
     if found is None:
-        fail(f"{settings.run} has no checkpoint. Give a directory that a run has left.")
+        fail(f"{settings.run} has no checkpoint. Name the directory of a run.")
     args = script.Args(**found.state["args"])
     args = dataclasses.replace(args, num_envs=1, amp=False, compile=False)
     if not settings.import_env:
@@ -120,7 +120,7 @@ def record(settings: RecordArgs) -> Recording:
 
 
 def main(settings: RecordArgs) -> None:
-    """Record and say what was written."""
+    """Record, and print what was written."""
     torch.set_num_threads(1)
     try:
         recording = record(settings)

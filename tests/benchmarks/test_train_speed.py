@@ -38,7 +38,7 @@ def test_table_of_methods():
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
-        timeout=120,
+        timeout=900,
     )
     assert result.returncode == 0, result.stderr
     rows = re.findall(r"\| (none|adops) \| (\d+) \|", result.stdout)

@@ -56,7 +56,7 @@ def test_this_process_has_no_simulated_gpu() -> None:
 
 def test_nothing_to_run_is_an_error() -> None:
     process = start(RUN)
-    assert "nothing to run" in process.communicate(timeout=60)[0]
+    assert "nothing to run" in process.communicate(timeout=900)[0]
     assert process.returncode == 1
 
 

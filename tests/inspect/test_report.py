@@ -171,7 +171,7 @@ PROBE = """<script>addEventListener("load", () => {
 
 def browse(page: Path, profile: Path, *flags: str) -> str:
     command = [BROWSER, *FLAGS, f"--user-data-dir={profile}", *flags, page.as_uri()]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout
 
 
 @pytest.mark.skipif(not BROWSER, reason="no Chromium is installed: apt-get install chromium")

@@ -143,6 +143,6 @@ def test_missing_matplotlib_is_named(capsys, monkeypatch, tmp_path):
 
 def test_as_a_module():
     command = [sys.executable, "-m", "adops_wrappers.tabular", "--help"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
     assert "noisy-tv" in answer.stdout
     assert "--shaping" in answer.stdout

@@ -118,7 +118,7 @@ def test_script_runs_alone_in_an_empty_folder(tmp_path, script):
         env={**os.environ, "PYTHONPATH": str(TRAIN.parent)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert len(learned(tmp_path / "run")) == 1

@@ -125,7 +125,7 @@ def test_preempted_and_requeued_cells_equal_uninterrupted_runs(tmp_path, whole):
     assert "Caught signal SIGUSR2" in log
     assert "Requeued job" in log
     again = start_sweep(root)
-    assert "2 cells, 2 finished" in again.communicate(timeout=120)[0]
+    assert "2 cells, 2 finished" in again.communicate(timeout=900)[0]
     assert again.returncode == 0
 
 
@@ -152,7 +152,7 @@ def test_jobs_outlive_their_watcher_and_are_found_again(tmp_path):
     for run_dir in run_dirs:
         wait_for_rows(run_dir, 3, process)
     process.send_signal(signal.SIGINT)
-    output = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=900)[0]
     assert process.returncode == 1
     assert "The jobs keep running" in output
     jobs = [job_of(run_dir) for run_dir in run_dirs]
@@ -168,7 +168,7 @@ def test_jobs_outlive_their_watcher_and_are_found_again(tmp_path):
         assert starts(run_dir) == ["--run-dir"]
     assert [job_of(run_dir) for run_dir in run_dirs] == jobs
     slurm("scancel", *jobs)
-    output = process.communicate(timeout=120)[0]
+    output = process.communicate(timeout=900)[0]
     assert process.returncode == 1
     assert f"FAILED {run_dirs[0].name}: job {jobs[0]} ended before the run did" in output
 
@@ -186,7 +186,7 @@ def test_failed_cell_is_reported_with_its_log(tmp_path):
 
 def test_refused_submission_is_said(tmp_path):
     process = start_sweep(tmp_path / "sweep", "--partition", "nowhere", methods=("none",))
-    output = process.communicate(timeout=120)[0]
+    output = process.communicate(timeout=900)[0]
     assert process.returncode == 1
     assert "SLURM refused the jobs" in output
     assert "invalid partition" in output

@@ -201,6 +201,18 @@ def test_runs_share_gpus_and_fill_cores(rooms, monkeypatch, gpus, threads, ranks
 
 
 @pytest.mark.parametrize(
+    ("gpus", "ranks", "chosen"),
+    [("4,7", 1, ["4", "7", "4", "7"]), ("4,7,9", 2, ["4,7", "9,4"]), ("4", 1, ["4", "4"])],
+)
+def test_slots_take_the_gpus_in_turn(rooms, monkeypatch, gpus, ranks, chosen):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    given = [rooms.local.gpus_of_slot(slot, ranks) for slot in range(len(chosen))]
+    assert given == [{"CUDA_VISIBLE_DEVICES": names} for names in chosen]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert rooms.local.gpus_of_slot(0, ranks) == {}
+
+
+@pytest.mark.parametrize(
     ("flags", "env_id", "num_envs", "cpus"),
     [
         ({"threads": 3}, "ALE/MontezumaRevenge-v5", 32, 3),

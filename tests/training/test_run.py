@@ -111,7 +111,7 @@ def test_a_directory_belongs_to_one_process_at_a_time(tmp_path):
                 [sys.executable, "-c", program, os.path.dirname(__file__), args.run_dir, resume],
                 capture_output=True,
                 text=True,
-                timeout=240,
+                timeout=900,
             )
             assert result.returncode == 1, result.stderr
             said.append(result.stderr)

@@ -72,7 +72,7 @@ def render_html(text: str, folder: Path) -> str:
 
     body = markdown.markdown(text, extensions=["tables"])
     body = re.sub(r'<p><img alt="(.*?)" src="(.*?)" /></p>', figure, body)
-    # Long cells have lines, short ones stay on one.
+    # Long cells may wrap, short ones may not.
     body = re.sub(r"<td>(?=[^<]{61})", '<td class="long">', body)
     title = re.search(r"<h1>(.*)</h1>", body)[1]
     return (
