@@ -20,8 +20,18 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3 import DQN, SAC
+
+from adops_wrappers import CountBonus, IntrinsicRewardWrapper, QCritic, TDCritic, make_shaping
+from adops_wrappers.replay import ReplayShaper
+from adops_wrappers.sb3 import ShapedReplayBuffer, ShapingCallback
 
 GAMMA = 0.99
 EPSILON = 0.1
@@ -81,8 +91,6 @@ def cells(seeds: int) -> Iterator[Cell]:
 
 def make_source(cell: Cell, task: Task, world: Any) -> Any:
     """Return the bonus of a run."""
-    from adops_wrappers import CountBonus
-
     if cell.scale == 0.0:
         return lambda obs, action, next_obs: 0.0
     if task.bonus == "count":
@@ -97,10 +105,6 @@ def make_source(cell: Cell, task: Task, world: Any) -> Any:
 
 def make_stack(cell: Cell, task: Task, steps: int) -> Any:
     """Return env, bonus and shaping of a run."""
-    import gymnasium as gym
-
-    from adops_wrappers import IntrinsicRewardWrapper, QCritic, TDCritic, make_shaping
-
     env: Any = gym.make(task.env)
     env = IntrinsicRewardWrapper(env, make_source(cell, task, env.unwrapped))
     shaping = "adops" if cell.arm == ABLATION else ARMS[cell.arm]
@@ -124,11 +128,6 @@ def make_stack(cell: Cell, task: Task, steps: int) -> Any:
 
 def make_model(cell: Cell, task: Task, env: Any) -> Any:
     """Return SB3's learner; `ADOPS stored` has SB3's own buffer, all else the shaped one."""
-    from stable_baselines3 import DQN, SAC
-
-    from adops_wrappers.replay import ReplayShaper
-    from adops_wrappers.sb3 import ShapedReplayBuffer
-
     shared: dict[str, Any] = {"gamma": GAMMA, "seed": cell.seed, "device": "cpu"}
     n_steps = 5 if task.algorithm == "DQN" else 1
     if cell.arm == "ADOPS stored":
@@ -166,11 +165,6 @@ def make_model(cell: Cell, task: Task, env: Any) -> Any:
 
 def run(cell: Cell, steps: int | None = None) -> dict[str, Any]:
     """Train once and return the run's row."""
-    import numpy as np
-    import torch
-
-    from adops_wrappers.sb3 import ShapingCallback
-
     torch.set_num_threads(1)
     task = TASKS[cell.task]
     steps = steps or task.steps
@@ -193,8 +187,6 @@ def run(cell: Cell, steps: int | None = None) -> dict[str, Any]:
 
 def greedy_return(model: Any, task: Task, episodes: int = 5) -> float:
     """Return the mean return of the policy without exploration, in the env without a bonus."""
-    import gymnasium as gym
-
     env: Any = gym.make(task.env)
     total = 0.0
     for episode in range(episodes):
@@ -226,24 +218,20 @@ def run_missing(table: Path, seeds: int, steps: int | None, workers: int) -> Non
     rows = read(table)
     done = {key_of(row) for row in rows}
     # Rewritten, to drop a row that was cut off: the next one must start on a new line.
-    partial = table.with_suffix(".tmp")
-    with partial.open("w", newline="") as file:
+    rewritten = table.with_suffix(".tmp")
+    with rewritten.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    partial.replace(table)
+    rewritten.replace(table)
     missing = [cell for cell in cells(seeds) if cell not in done]
     print(f"{len(done)} runs done, {len(missing)} to go.", flush=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=8) as pool:
-        for row in pool.imap_unordered(_run, [(cell, steps) for cell in missing]):
+        for row in pool.imap_unordered(partial(run, steps=steps), missing):
             with table.open("a", newline="") as file:
                 csv.DictWriter(file, FIELDS, lineterminator="\n").writerow(row)
             print(f"{key_of(row)}: {row['final_return']} in {row['seconds']} s", flush=True)
-
-
-def _run(order: tuple[Cell, int | None]) -> dict[str, Any]:
-    return run(*order)
 
 
 def wilson(solved: int, runs: int, z: float = 1.96) -> tuple[float, float]:

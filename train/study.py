@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import analyze
 import sweep
 import tyro
+from sweeping.cells import tidy
 
 from adops_wrappers._files import write_atomically
 
@@ -80,8 +81,8 @@ class Arm(NamedTuple):
         return sweep.Cell(
             method,
             seed,
-            tuple((name, sweep.tidy(value)) for name, value in varied.items()),
-            tuple((name, sweep.tidy(value)) for name, value in fixed.items()),
+            tuple((name, tidy(value)) for name, value in varied.items()),
+            tuple((name, tidy(value)) for name, value in fixed.items()),
         )
 
 

@@ -22,35 +22,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from sweeping.cells import METHODS, Cell, expand, paper_cells, read_pairs, read_seeds, tidy
+from sweeping.cells import METHODS, Cell, expand, paper_cells, read_pairs, read_seeds
 from sweeping.display import print_plan, report
 from sweeping.local import default_jobs, run_local, visible_gpus
-from sweeping.plan import Plan, check, check_space, hold, write_cells
-from sweeping.processes import Result, read_progress
+from sweeping.plan import check, check_space, hold, write_cells
+from sweeping.processes import read_progress
 from sweeping.slurm import require_slurm, run_slurm
 
 from adops_wrappers.training.exit import fail
-
-__all__ = [
-    "Args",
-    "Cell",
-    "Plan",
-    "Result",
-    "RunArgs",
-    "check",
-    "check_space",
-    "expand",
-    "hold",
-    "main",
-    "paper_cells",
-    "print_plan",
-    "report",
-    "run",
-    "run_local",
-    "run_slurm",
-    "tidy",
-    "write_cells",
-]
 
 
 @dataclass

@@ -50,14 +50,14 @@ def test_a_killed_study_runs_what_is_missing(
         def __exit__(self, *_: Any) -> None:
             pass
 
-        def imap_unordered(self, _: Any, orders: Any) -> Any:
-            for cell, steps in orders:
+        def imap_unordered(self, run: Any, missing: Any) -> Any:
+            for cell in missing:
                 ran.append(cell)
                 if len(ran) == 5:
                     raise KeyboardInterrupt
                 good = cell.arm == "ADOPS at sampling"
                 yield {
-                    **cell._asdict(), "steps": steps, "final_return": 0.9 * good,
+                    **cell._asdict(), **run.keywords, "final_return": 0.9 * good,
                     "greedy_return": 0.0, "seconds": 1.0, "curve": "0.1 0.2",
                 }  # fmt: skip
 

@@ -188,22 +188,6 @@ def test_disk_that_fills_up_keeps_the_previous_checkpoint(short, ppo_rnd, capsys
     assert json.loads((run_dir / "status.json").read_text())["finished"]
 
 
-def test_lost_rows_of_the_log_are_noticed(short, ppo_rnd, capsys):
-    """The last two rows are gone: the checkpoint that knows of them is passed over."""
-    run_dir = Path(short.run_dir)
-    expected = learned(run_dir)
-    lines = (run_dir / "metrics.csv").read_bytes().splitlines(keepends=True)
-    (run_dir / "metrics.csv").write_bytes(b"".join(lines[:-2]))
-    ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
-    output = capsys.readouterr().out
-    assert output.count("00000006 knows of rows that metrics.csv has lost") == 1
-    assert "after iteration 3" in output
-    assert learned(run_dir) == expected
-    (run_dir / "metrics.csv").unlink()
-    with pytest.raises(SystemExit, match=r"no checkpoint in .* can be used: .* has lost"):
-        ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
-
-
 @pytest.mark.parametrize("damage", ["learning_rate", "num_envs", "cut off", "deleted"])
 def test_the_checkpoint_s_settings_count(short, ppo_rnd, capsys, damage):
     run_dir = Path(short.run_dir)

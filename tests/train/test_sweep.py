@@ -503,7 +503,7 @@ def lines_of(file: io.StringIO) -> list[str]:
 def test_progress_table_shows_the_runs_at_work(sweep, rooms, at_work):
     file = io.StringIO()
     show = rooms.display.ProgressTable(at_work, Console(file=file, width=200))
-    results = {"none__seed1": sweep.Result("finished")}
+    results = {"none__seed1": rooms.processes.Result("finished")}
     with show:
         show.draw({"none__seed2": "running"}, results)
         (said,) = lines_of(file)
@@ -520,12 +520,12 @@ def test_progress_table_shows_the_runs_at_work(sweep, rooms, at_work):
 def test_a_terminal_shows_one_table_that_is_redrawn(sweep, rooms, at_work):
     file = io.StringIO()
     console = Console(file=file, width=200, force_terminal=True, highlight=False)
-    results = {"none__seed1": sweep.Result("finished")}
+    results = {"none__seed1": rooms.processes.Result("finished")}
     with rooms.display.ProgressTable(at_work, console) as show:
         show.draw({"none__seed2": "running"}, results, last=True)
         lines_of(file)
         show.say("the disk is full")
-        show.draw({}, {**results, "none__seed2": sweep.Result("failed")}, last=True)
+        show.draw({}, {**results, "none__seed2": rooms.processes.Result("failed")}, last=True)
     text = file.getvalue()
     assert "\x1b[1A" in text  # the lines before are drawn over
     assert text.index("the disk is full") < text.index("3 cells: 1 failed, 1 finished, 0 running")
