@@ -58,7 +58,7 @@ def start_sweep(root: Path, *flags: str, methods=METHODS, **settings) -> subproc
 
 
 def wait_for_rows(run_dir: Path, rows: int, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 900
     while not (run_dir / "metrics.csv").exists() or len(read_metrics(run_dir)) < rows:
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
@@ -71,7 +71,7 @@ def slurm(*words: str) -> str:
 
 def finish(process: subprocess.Popen, jobs: list[str]) -> str:
     """Wait for the sweep's end; a requeued job need not wait SLURM's two minutes."""
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 900
     while process.poll() is None:
         assert time.monotonic() < deadline
         # SLURM waits for the messages of the job's former life: ten seconds are enough here.

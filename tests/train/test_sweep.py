@@ -246,7 +246,7 @@ print("--run-dir" in flags and "new" or "resumed", flush=True)
 seed = run_dir.name[-1]
 if seed == "9":
     sys.exit("this run cannot work")
-deadline = time.monotonic() + (60 if seed == "8" and "--run-dir" in flags else 0)
+deadline = time.monotonic() + (900 if seed == "8" and "--run-dir" in flags else 0)
 while time.monotonic() < deadline and not stopped:
     time.sleep(0.01)
 reason = "stopped by SIGTERM" if stopped else "finished"
