@@ -17,31 +17,31 @@ Array = npt.NDArray[Any]
 
 
 class Answer(NamedTuple):
-    """What the agent says of a batch of observations."""
+    """The agent's output for a batch of observations."""
 
     value_ext: Array
     value_int: Array
     action: Array
-    """Its actions at one step of the rollout."""
+    """The actions, drawn with the noise of one step of the rollout."""
     step: int
-    """That step."""
+    """The step whose noise was used."""
     logits: torch.Tensor
     stored: torch.Tensor
-    """The batch in the layout of storage."""
+    """The observations in the layout of storage."""
 
 
 class Actor:
-    """Looks at each batch of observations once, for whoever needs to know something of it.
+    """Runs the agent once on each batch of observations and shares the result.
 
-    The shaping method asks for values, the agent for the same values and an action, and both ask
-    about the observations that the bonus has just scored. A GPU is waited for once per step: all
-    of this comes to the host in one copy.
+    The shaping method needs values, the agent the same values and an action, and both for the
+    observations that the bonus has just scored. All of this reaches the host in one copy, so that
+    it waits for the GPU once per step.
 
     Args:
-        forward: The agent, from features to logits and the two columns of values.
+        forward: The agent; maps features to logits and two columns of values.
         sample: Draws actions from probabilities, given noise of the same shape.
-        encoder: Knows the layouts.
-        critic: Is told to ask here, and remembers what was seen ahead.
+        encoder: Turns observations into tensors.
+        critic: Gets its values from here, and remembers those computed ahead of time.
         clock: Counts the passes as "forward".
     """
 
@@ -60,18 +60,19 @@ class Actor:
         self.step = 0
 
     def start_rollout(self, noise: torch.Tensor) -> None:
-        """Take the noise for the actions to come, shape (steps, envs, actions)."""
+        """Set the noise for the actions of a rollout, shape (steps, envs, actions)."""
         self.noise, self.step = noise, 0
 
     def evaluate(self, obs: Array) -> Answer:
-        """Look at a batch of observations."""
+        """Run the agent on a batch of observations."""
         return self.look(self.encoder.encode(obs))[0]
 
     @torch.inference_mode()
     def look(self, stored: torch.Tensor, *more: torch.Tensor) -> tuple[Answer, Array]:
-        """Pass on encoded observations, in float32 whatever the update does: signs depend on it.
+        """Run the agent on encoded observations, in float32 even if the update is not.
 
-        What else is known of each row comes to the host in the same copy.
+        Rounded values would flip signs of advantages. `more` holds further columns, one number per
+        row, to bring to the host in the same copy.
         """
         logits, values = self.forward(self.encoder.features(stored))
         if self.noise is None:
@@ -86,9 +87,9 @@ class Actor:
     def bring(
         self, obs: Array, ended: Array | None, stored: torch.Tensor, scores: torch.Tensor
     ) -> Array:
-        """Return the scores of observations, and look at these: the agent will act on them.
+        """Return the scores of observations, and run the agent on them: it will act on them next.
 
-        Not at an end, where it goes on from another observation: that of the next episode.
+        If an episode ends, it will not: it continues from the next episode's first observation.
         """
         if ended is None or ended.any():
             return bring_scores(obs, ended, stored, scores)
@@ -100,8 +101,8 @@ class Actor:
         return np.asarray(on_host)
 
     def act(self, answer: Answer) -> Array:
-        """Return an action for each env, and move on to the next step."""
-        if answer.step != self.step:  # the same observation as at an earlier step
+        """Return an action for each env, and advance to the next step."""
+        if answer.step != self.step:  # the observation equals one of an earlier step
             answer = self.look(answer.stored)[0]
         self.step += 1
         return answer.action
@@ -110,5 +111,5 @@ class Actor:
 def bring_scores(
     obs: Array, ended: Array | None, stored: torch.Tensor, scores: torch.Tensor
 ) -> Array:
-    """Return the scores alone: what `Actor.bring` is where nobody acts."""
+    """Return only the scores; stands in for `Actor.bring` where nobody acts."""
     return np.asarray(scores.cpu().numpy())

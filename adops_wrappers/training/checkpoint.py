@@ -1,7 +1,7 @@
-"""Checkpoints: whole or not there, checksummed, in agreement with metrics.csv, loadable anywhere.
+"""Checkpoints: complete or absent, checksummed, consistent with metrics.csv, loadable anywhere.
 
-A checkpoint is a folder `checkpoints/ITERATION` with `manifest.json` (format, checksums, what
-metrics.csv held), `state.pt`, which loads without running code, and the pickled envs of each rank.
+A checkpoint is a folder `checkpoints/ITERATION` with `manifest.json` (format, checksums, a mark of
+metrics.csv), `state.pt`, which loads without running code, and the pickled envs of each rank.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from adops_wrappers.training.log import Mark, agrees
 from adops_wrappers.training.rundir import read_config
 
 FORMAT = 2
-"""1 had no number and no agreement with metrics.csv."""
+"""Format 1 had no number and no mark of metrics.csv."""
 KEPT = 2
 _MANIFEST = "manifest.json"
 
@@ -36,15 +36,15 @@ class Checkpoint(NamedTuple):
 
     iteration: int
     state: dict[str, Any]
-    """As it was given to `save`, tensors on the CPU."""
+    """As passed to `save`, with tensors on the CPU."""
     envs: bytes | None
     """The pickled envs of this rank, or None if they could not be pickled."""
     metrics: Mark
-    """What metrics.csv held, for `Log`."""
+    """The mark of metrics.csv, for `Log`."""
 
 
 class Unusable(Exception):
-    """This checkpoint cannot be used; the text says why."""
+    """A checkpoint that cannot be used; the text says why."""
 
 
 def save(
@@ -54,17 +54,17 @@ def save(
     envs: list[bytes | None],
     metrics: Mark,
 ) -> None:
-    """Write checkpoints/ITERATION in one step, then drop all but the last two.
+    """Write checkpoints/ITERATION atomically, then drop all but the last two.
 
     Args:
         run_dir: Directory of the run.
-        iteration: How many iterations are done.
-        state: Tensors, numbers, texts, lists and dicts; see `to_plain` for other things.
+        iteration: The number of iterations done.
+        state: Tensors, numbers, strings, lists and dicts; `to_plain` converts other types.
         envs: The pickled envs of each rank, or None where they cannot be pickled.
-        metrics: What `Log.sync` has just returned.
+        metrics: The mark that `Log.sync` has just returned.
 
     Raises:
-        OSError: It could not be written, and those before are still there.
+        OSError: It could not be written; earlier ones are still there.
     """
     folder = run_dir / "checkpoints"
     folder.mkdir(exist_ok=True)
@@ -79,7 +79,7 @@ def save(
         write_atomically(temporary / name, data)
     write_json(temporary / _MANIFEST, {"format": FORMAT, "sha256": hashes, "metrics": metrics})
     final = folder / f"{iteration:08d}"
-    if final.exists():  # of a time that a resume has gone back behind
+    if final.exists():  # from before a resume that went back further
         _drop(final)
     os.replace(temporary, final)
     sync_folder(folder)
@@ -90,7 +90,7 @@ def save(
 
 
 def _drop(path: Path) -> None:
-    """Remove a checkpoint; what a kill leaves of it no longer looks like one."""
+    """Remove a checkpoint; if killed meanwhile, the rest no longer looks like one."""
     dropped = path.with_name(".dropped")
     shutil.rmtree(dropped, ignore_errors=True)
     os.replace(path, dropped)
@@ -98,10 +98,10 @@ def _drop(path: Path) -> None:
 
 
 def load(run_dir: Path, rank: int = 0) -> Checkpoint | None:
-    """Return the newest checkpoint that is undamaged and agrees with metrics.csv.
+    """Return the newest checkpoint that is undamaged and consistent with metrics.csv.
 
-    Those that are passed over are named with the reason. If none is left, the script ends with a
-    message; if there never was one, the answer is None.
+    Prints which checkpoints it skips and why. Ends the script if none is usable; returns None if
+    there never was one.
     """
     found = _found(run_dir)
     reasons = []
@@ -136,20 +136,20 @@ def _read(run_dir: Path, path: Path, rank: int) -> Checkpoint:
         if hashlib.sha256(data).hexdigest() != manifest["sha256"][name]:
             raise Unusable(f"is damaged ({name} does not match its checksum)")
     if not agrees(run_dir, manifest["metrics"]):
-        raise Unusable("knows of rows that metrics.csv has lost, or that were changed there")
+        raise Unusable("does not fit metrics.csv, in which rows were lost or changed")
     state = torch.load(io.BytesIO(files["state.pt"]), weights_only=True, map_location="cpu")
     return Checkpoint(int(path.name), state, files.get(_env_file(rank)), manifest["metrics"])
 
 
 def _other_format(number: Any) -> str:
     return (
-        f"has format {number}, and this version reads format {FORMAT}. Continue the run with the "
-        "version that wrote it (config.json names it)"
+        f"has format {number}, but this version reads format {FORMAT}. Continue the run with the "
+        "version that wrote it, which config.json names"
     )
 
 
 def _found(run_dir: Path) -> list[Path]:
-    """Return the folders of checkpoints, newest first."""
+    """Return the checkpoint folders, newest first."""
     folder = run_dir / "checkpoints"
     return sorted((p for p in folder.glob("*") if p.name.isdigit()), reverse=True)
 
@@ -161,15 +161,15 @@ def _env_file(rank: int) -> str:
 def read_settings(
     run_dir: Path, checkpoint: Checkpoint | None, free: Container[str]
 ) -> dict[str, Any]:
-    """Return the settings (`args`) of a run that is to be resumed.
+    """Return the settings (`args`) of a run to resume.
 
-    They are those of the checkpoint, in `state["args"]`. A config.json that differs or is damaged
-    is reported; the caller writes it anew.
+    They are those of the checkpoint, `state["args"]`. A config.json that differs or is damaged is
+    reported; the caller rewrites it.
 
     Args:
         run_dir: Directory of the run.
-        checkpoint: What `load` returned.
-        free: Settings that an earlier resume may have changed: config.json says the last word.
+        checkpoint: The result of `load`.
+        free: Settings that an earlier resume may have changed; for these, config.json counts.
     """
     config: dict[str, Any] = {}
     problem = ""
@@ -192,15 +192,15 @@ def read_settings(
     if changed:
         problem = f"{run_dir / 'config.json'} was changed: {'; '.join(changed)}"
     if problem:
-        print(f"{problem}. The checkpoint's settings count; config.json is written anew.")
+        print(f"{problem}. Using the checkpoint's settings and rewriting config.json.")
     return {k: config.get(k, v) if k in free else v for k, v in saved.items()}
 
 
-# What goes into a checkpoint
+# Contents of a checkpoint
 
 
 def to_plain(value: Any) -> Any:
-    """Replace numpy arrays by tensors and bytes keys by a tensor: loading then runs no code."""
+    """Replace numpy arrays and bytes keys with tensors, so that loading runs no code."""
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value.copy())
     if isinstance(value, np.generic):
@@ -217,7 +217,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """Undo `to_plain`; what was a tuple stays a list."""
+    """Undo `to_plain`; tuples come back as lists."""
     if isinstance(value, torch.Tensor):
         return value.numpy()
     if isinstance(value, dict) and value.keys() == {"bytes", "lengths", "counts"}:
@@ -232,7 +232,7 @@ def from_plain(value: Any) -> Any:
 
 
 def random_states(generator: torch.Generator) -> dict[str, Any]:
-    """Return the state of every random number generator that this process draws from."""
+    """Return the states of all random number generators that this process uses."""
     version, words, gauss = random.getstate()
     name, keys, *rest = np.random.get_state()  # noqa: NPY002
     words_of_numpy = torch.from_numpy(np.asarray(keys).astype(np.int64))
@@ -250,8 +250,8 @@ def random_states(generator: torch.Generator) -> dict[str, Any]:
 def restore_random_states(state: dict[str, Any], generator: torch.Generator) -> None:
     """Restore `random_states()`.
 
-    The generator of another kind of device has no such state: its numbers start anew, from a seed
-    that is the same on every such resume, and a message says so.
+    Generators on another kind of device cannot continue from this state. They start from a seed
+    derived from it, and a message says so.
     """
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
@@ -270,8 +270,8 @@ def restore_random_states(state: dict[str, Any], generator: torch.Generator) -> 
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
     print(
-        f"The checkpoint was written on {state['device']}, this run is on {device.type}: random "
-        "actions are drawn anew, so it will not equal an uninterrupted run bit for bit."
+        f"The checkpoint was written on {state['device']} and this run uses {device.type}: random "
+        "actions will differ from those of an uninterrupted run."
     )
 
 
@@ -280,7 +280,7 @@ def pickle_envs(envs: Any, restorable: bool = True) -> bytes | None:
 
     Args:
         envs: A vector env.
-        restorable: False for emulators, which pickle without complaint and come back in another
+        restorable: False for emulators, which pickle without an error but come back in another
             state. Envs that derive from `EzPickle` are recognised here.
     """
     import cloudpickle  # type: ignore[import-untyped]
@@ -296,31 +296,31 @@ def pickle_envs(envs: Any, restorable: bool = True) -> bytes | None:
         return None
 
 
-# The policy alone
+# The policy on its own
 
 
 def save_model(run_dir: Path, args: dict[str, Any], agent: torch.nn.Module) -> None:
-    """Write model.pt, the policy alone, for evaluate.py and for sharing."""
+    """Write only the policy, as model.pt, for evaluate.py and for sharing."""
     data = _to_bytes({"args": args, "agent": agent.state_dict()})
     try:
         write_atomically(run_dir / "model.pt", data)
     except OSError as error:
         fail(
-            f"cannot write {run_dir / 'model.pt'}: {error.strerror}. The checkpoint holds the "
-            f"policy too: free some space and give --resume {run_dir} to write it"
+            f"cannot write {run_dir / 'model.pt'}: {error.strerror}. The checkpoint also holds the "
+            f"policy: free some space and write it with --resume {run_dir}"
         )
 
 
 def load_model(path: Path) -> dict[str, Any]:
-    """Return `args` and `agent` of a model.pt, or of a checkpoint's state.pt, running no code.
+    """Return `args` and `agent` from a model.pt or a checkpoint's state.pt, running no code.
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is damaged, or no model.
+        ValueError: It is damaged or not a model.
     """
     data = path.read_bytes()
     try:
-        # torch does not compare the checksums that it writes.
+        # torch writes checksums but does not verify them.
         with zipfile.ZipFile(io.BytesIO(data)) as file:
             damaged = file.testzip()
         if damaged is not None:

@@ -25,23 +25,23 @@ def launched() -> bool:
 
 
 def silence_other_ranks() -> None:
-    """Let the first rank alone print."""
+    """Let only the first rank print."""
     silent = getattr(sys.stdout, "name", "") == os.devnull
     if launched() and os.environ["RANK"] != "0" and not silent:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process lives)
 
 
 class Ranks:
-    """The processes of one run; without torchrun there is one, and nothing to do.
+    """The processes of one run; without torchrun there is only one.
 
-    Every rank steps its share of the envs and computes the gradient of its own rows. Random
-    numbers for actions, minibatches and masks are drawn for all envs alike on every rank, each of
-    which takes its part: so the run is the one that a single process would make, up to rounding.
+    Every rank steps its share of the envs and computes the gradient of its own rows. All ranks draw
+    the same random numbers for actions, minibatches and masks of all envs, and each uses its part:
+    up to rounding, the run equals that of a single process.
 
     Args:
-        num_envs: The envs of all ranks together.
-        cuda: Whether to use GPUs where there are any.
-        timeout: Seconds after which a rank that does not answer ends the run.
+        num_envs: The number of envs of all ranks together.
+        cuda: Whether to use GPUs if there are any.
+        timeout: Seconds to wait for a rank that does not answer before the run fails.
         indivisible: Why this run cannot be split over ranks; empty if it can.
     """
 
@@ -53,7 +53,7 @@ class Ranks:
         self.world = int(os.environ["WORLD_SIZE"]) if self.launched else 1
         self.main = self.rank == 0
         self.mute = None if self.main else True
-        """What `tqdm(disable=...)` takes: a bar on the first rank alone, in a terminal."""
+        """For `tqdm(disable=...)`: a bar only on the first rank, in a terminal."""
         self.launcher = os.getppid()
         if num_envs % self.world:
             fail(
@@ -70,7 +70,7 @@ class Ranks:
         if cuda and torch.cuda.is_available():
             self.device = self._own_gpu()
         if self.world > 1:
-            # Small things travel between CPUs, gradients between GPUs.
+            # Objects go through gloo, gradients on GPUs through NCCL.
             dist.init_process_group(
                 "gloo" if self.device.type == "cpu" else "cpu:gloo,cuda:nccl",
                 timeout=timedelta(seconds=timeout),
@@ -80,7 +80,7 @@ class Ranks:
         local = int(os.environ["LOCAL_RANK"]) if self.launched else 0
         if local >= torch.cuda.device_count():
             fail(
-                f"rank {self.rank} wants GPU {local} of this machine, which has "
+                f"rank {self.rank} needs GPU {local} of this machine, which has "
                 f"{torch.cuda.device_count()}. Start fewer ranks here, or add --no-cuda."
             )
         device = torch.device("cuda", local)
@@ -88,7 +88,7 @@ class Ranks:
         return device
 
     def gather(self, value: Any) -> list[Any]:
-        """Return every rank's value, in the order of ranks, on every rank."""
+        """Return the values of all ranks in order, on every rank."""
         if self.world == 1:
             return [value]
         values = [None] * self.world
@@ -96,7 +96,7 @@ class Ranks:
         return values
 
     def gather_on_main(self, value: Any) -> list[Any]:
-        """Return every rank's value on the first rank; elsewhere this rank's own alone."""
+        """Return the values of all ranks on the first rank; elsewhere only the rank's own."""
         if self.world == 1:
             return [value]
         values = [None] * self.world if self.main else None
@@ -104,15 +104,15 @@ class Ranks:
         return [value] if values is None else values
 
     def join_on_main(self, items: list[Any]) -> list[Any]:
-        """Return the items of all ranks on the first rank; elsewhere this rank's own."""
+        """Return the items of all ranks on the first rank; elsewhere only the rank's own."""
         return [item for part in self.gather_on_main(items) for item in part]
 
     def side_by_side(self, array: Array) -> Array:
-        """Return an array whose last axis holds the envs of all ranks, on every rank."""
+        """Join arrays along their last axis, the envs, on every rank."""
         return array if self.world == 1 else np.concatenate(self.gather(array), -1)
 
     def side_by_side_on_main(self, *arrays: Array) -> list[Array]:
-        """Return arrays whose last axis holds the envs of all ranks; elsewhere the rank's own."""
+        """Join arrays along their last axis on the first rank; elsewhere return the rank's own."""
         parts = zip(*self.gather_on_main(arrays), strict=True)
         return [np.concatenate(part, -1) for part in parts]
 
@@ -123,7 +123,7 @@ class Ranks:
         return tensor
 
     def sum_gradients(self, parameters: list[nn.Parameter], also: torch.Tensor) -> torch.Tensor:
-        """Sum the gradients over all ranks, and return the sum of a vector that travels along."""
+        """Sum the gradients over all ranks in place, and return the sum of `also`."""
         if self.world == 1:
             return also
         gradients = [p.grad for p in parameters if p.grad is not None]
@@ -134,7 +134,7 @@ class Ranks:
         return total
 
     def same_weights(self, networks: Iterable[nn.Module]) -> None:
-        """Start all ranks from the weights of the first: initialisation may differ by machine."""
+        """Copy the first rank's weights to all ranks: initialisation may differ by machine."""
         if self.world == 1:
             return
         for network in networks:
@@ -144,7 +144,7 @@ class Ranks:
                 weights.copy_(dense)
 
     def own_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return which of the rows of the whole rollout are this rank's, as rows of its own."""
+        """Select this rank's rows from rows of the whole rollout, numbered within its own."""
         if self.world == 1:
             return rows
         step, env = rows // self.all_envs, rows % self.all_envs - self.first_env

@@ -1,4 +1,4 @@
-"""Observations as tensors: how they are stored, what the networks see, and RND's whitening."""
+"""Observations as tensors: storage, the networks' inputs, and RND's whitening."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from adops_wrappers.training.exit import fail
 class Encoder:
     """Turns observations into the tensors that are stored and fed to the networks.
 
-    Images are stored as uint8 with channels last, the layout in which convolutions run fastest;
-    all else as flat float32 rows.
+    Images are stored as uint8 with channels last, the fastest layout for convolutions; everything
+    else as flat float32 rows.
 
     Args:
         space: The space of one observation, Box or Discrete.
-        kind: What `envs.env_kind` says of the env.
+        kind: The kind of env, from `envs.env_kind`.
         device: Where the tensors go.
         pin: Whether to copy to a GPU through pinned memory.
     """
 
     shape: tuple[int, ...]
-    """The shape of one stored observation, which is that of the agent's input."""
+    """The shape of one stored observation and of the agent's input."""
     rnd_shape: tuple[int, ...]
     """The shape of RND's input."""
 
@@ -46,8 +46,8 @@ class Encoder:
             self._follow_box(space, kind)
         else:
             fail(
-                f"observations of {space} are not supported: Box and Discrete are. Wrap the env "
-                "with gymnasium.wrappers.FlattenObservation under an id of your own."
+                f"observations of {space} are not supported, only Box and Discrete. Wrap the env "
+                "with gymnasium.wrappers.FlattenObservation and register it under a new id."
             )
         self.dtype = torch.uint8 if self.image else torch.float32
         self.rnd_shape = (*self.shape[:2], 1) if self.newest.start else self.shape
@@ -58,7 +58,7 @@ class Encoder:
         if self.image:
             self.channels_first = shape[0] == min(shape)
             self.shape = (*shape[1:], shape[0]) if self.channels_first else shape
-            # RND looks at the newest frame of a stack alone.
+            # RND sees only the newest frame of a stack.
             self.newest = slice(-1, None) if kind == "atari" else slice(None)
             return
         self.shape = (int(np.prod(shape)),)
@@ -94,10 +94,10 @@ class Encoder:
 
 
 class Whitening:
-    """Running mean and variance of RND's inputs, moved between iterations alone.
+    """Running mean and variance of RND's inputs, updated only between iterations.
 
-    What is seen is summed up until `update`, so that the scale stands still within a rollout and
-    ranks can add up their sums first. (`adops_wrappers.networks.Whitening` follows every batch.)
+    Inputs are summed up until `update`, so that the scale is constant within a rollout and ranks
+    can combine their sums first. (`adops_wrappers.networks.Whitening` follows every batch.)
     """
 
     def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
@@ -109,14 +109,14 @@ class Whitening:
         self._refresh()
 
     def observe(self, x: torch.Tensor) -> None:
-        """Collect a batch; it counts from the next `update` on."""
+        """Collect a batch, which takes effect at the next `update`."""
         x = x.double()
         self.sum += x.sum(0)
         self.squares += x.square_().sum(0)
         self.rows += len(x)
 
     def update(self, ranks: Ranks) -> None:
-        """Merge what all ranks have collected into the moments (Chan et al. 1979)."""
+        """Merge the inputs collected by all ranks into the moments (Chan et al. 1979)."""
         if self.rows == 0:
             return
         rows = self.rows * ranks.world

@@ -1,4 +1,4 @@
-"""Environments of a run: built, restored, and their episodes counted."""
+"""Building the environments of a run, and counting their episodes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from adops_wrappers.training.args import EnvArgs
 
 ROOM_BYTE = 3
-"""Where Montezuma's Revenge keeps the number of the room, in its RAM."""
+"""The byte of RAM in which Montezuma's Revenge keeps the room number."""
 
 
 def env_kind(env_id: str) -> str:
-    """Return atari, minigrid or other, after importing the package that registers the env."""
+    """Return atari, minigrid or other; import the package that registers the env."""
     package = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
     prefix = env_id.replace("-", "/").split("/")[0]
     if prefix in package:
@@ -48,7 +48,7 @@ def env_kind(env_id: str) -> str:
 
 
 def current_id(env_id: str) -> str:
-    """Translate the paper's ALE/...-v4, which no longer exists, and say so."""
+    """Replace the paper's ALE/...-v4, which no longer exists, and print a message."""
     if env_id.startswith("ALE/") and env_id.endswith("-v4"):
         newer = env_id[:-1] + "5"
         print(
@@ -60,7 +60,7 @@ def current_id(env_id: str) -> str:
 
 
 def refuse_import(env_id: str, source: Path) -> None:
-    """End the script if an env_id from a file would import a module: that runs its code."""
+    """End the script if an env_id read from a file would import a module and run its code."""
     if ":" in env_id:
         module = env_id.split(":")[0]
         fail(
@@ -70,7 +70,7 @@ def refuse_import(env_id: str, source: Path) -> None:
 
 
 def make_env(args: EnvArgs, kind: str, render_mode: str | None = None) -> gym.Env[Any, Any]:
-    """Build one env, preprocessed as the vector envs are."""
+    """Build one env, preprocessed like the vector envs."""
     keywords = json.loads(args.env_kwargs)
     if kind == "atari":
         env: Any = gym.make(
@@ -94,7 +94,7 @@ def make_env(args: EnvArgs, kind: str, render_mode: str | None = None) -> gym.En
 
 
 def make_vector_env(args: EnvArgs, kind: str, num_envs: int) -> VectorEnv:
-    """Build the envs; all of them reset within the step that ends an episode (SAME_STEP)."""
+    """Build the envs, which reset in the step that ends an episode (SAME_STEP)."""
     try:
         envs = _build(args, kind, num_envs)
     except (gym.error.Error, TypeError) as error:
@@ -130,30 +130,30 @@ def _build(args: EnvArgs, kind: str, num_envs: int) -> VectorEnv:
     if isinstance(entry, str):
         entry = gym.envs.registration.load_env_creator(entry)
     own = inspect.signature(entry).parameters if kind == "other" and entry else {}
-    # Without a limit of its own an env is cut by a TimeLimit around each copy.
+    # --max-episode-steps puts a TimeLimit around each copy of the env.
     if "autoreset_mode" in own and not args.max_episode_steps:
         return make_vec(**keywords)
     return SyncVectorEnv([partial(make_env, args, kind)] * num_envs, autoreset_mode=mode)
 
 
 class Finished(NamedTuple):
-    """A finished episode, its return not scaled."""
+    """A finished episode with its unscaled return."""
 
     score: float
     length: int
 
 
 class EpisodeStatistics(AnyVectorWrapper):
-    """Records unscaled returns and lengths of episodes, and scales the reward that it passes on.
+    """Records unscaled returns and lengths of episodes, and scales the reward.
 
     Args:
         env: The envs.
-        scale: The factor on the reward.
-        end_at_truncation: Whether to pass on an episode that was cut as one that has terminated.
+        scale: Factor on the reward.
+        end_at_truncation: Whether to report truncated episodes as terminated.
     """
 
     rooms: set[int] | None = None
-    """The rooms visited so far, where they can be seen."""
+    """The rooms visited so far, if they can be read."""
 
     def __init__(self, env: VectorEnv, scale: float = 1.0, end_at_truncation: bool = False) -> None:
         super().__init__(env)
@@ -161,9 +161,9 @@ class EpisodeStatistics(AnyVectorWrapper):
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, dtype=np.int64)
         self.finished: list[Finished] = []
-        """The episodes that have ended since `take_finished` was called."""
+        """The episodes that have ended since the last `take_finished`."""
         self.last_obs: Any = None
-        """What the next action is taken on."""
+        """The observations for the next action."""
 
     def reset(self, **kwargs: Any) -> Any:
         """Reset all rows."""
@@ -194,7 +194,7 @@ class EpisodeStatistics(AnyVectorWrapper):
         return finished
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the running episodes and where they stand."""
+        """Return the state of the running episodes and their last observations."""
         return {
             "returns": self.returns.copy(),
             "lengths": self.lengths.copy(),
@@ -208,7 +208,7 @@ class EpisodeStatistics(AnyVectorWrapper):
 
 
 class RoomStatistics(EpisodeStatistics):
-    """Collects the rooms as well; the sub-envs are emulators in this process."""
+    """Also collects the rooms, from emulators in this process."""
 
     rooms: set[int]
 
@@ -217,7 +217,7 @@ class RoomStatistics(EpisodeStatistics):
         self.rooms = set()
 
     def step(self, actions: Any) -> Any:
-        """Step, record, scale, and look into the emulators' RAM."""
+        """Step, record, scale, and read the rooms from the emulators' RAM."""
         result = super().step(actions)
         emulators: Any = self.unwrapped
         self.rooms.update(room_of(env) for env in emulators.envs)
@@ -236,7 +236,7 @@ class RoomStatistics(EpisodeStatistics):
 def with_statistics(
     envs: VectorEnv, args: EnvArgs, kind: str, end_at_truncation: bool = False
 ) -> EpisodeStatistics:
-    """Record the episodes of envs, and scale their reward as the settings say."""
+    """Record the episodes of envs and scale their rewards according to the settings."""
     scale = args.reward_scale or (0.001 if kind == "atari" else 1.0)
     has_ram = kind == "atari" and args.atari_backend == "sync"
     statistics = RoomStatistics if has_ram else EpisodeStatistics
@@ -244,7 +244,7 @@ def with_statistics(
 
 
 def room_of(env: Any) -> int:
-    """Return the room of one emulator of Montezuma's Revenge."""
+    """Return the room that an emulator of Montezuma's Revenge is in."""
     return int(env.unwrapped.ale.getRAM()[ROOM_BYTE])
 
 
@@ -256,7 +256,7 @@ class EpisodeHistory:
         self.recent: deque[float] = deque(maxlen=100)
 
     def add(self, finished: Iterable[Finished]) -> None:
-        """Take in finished episodes."""
+        """Add finished episodes."""
         scores = [episode.score for episode in finished]
         self.episodes += len(scores)
         self.recent.extend(scores)

@@ -1,4 +1,4 @@
-"""The way out of a script when something is wrong."""
+"""Ending a script with an error message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def fail(message: str) -> NoReturn:
 
 @contextlib.contextmanager
 def failing_on(kind: type[Exception]) -> Iterator[None]:
-    """Fail with the message of an error, whose traceback would tell a user nothing."""
+    """End the script with the message of an error, without its traceback."""
     try:
         yield
     except kind as error:

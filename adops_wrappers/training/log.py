@@ -1,6 +1,6 @@
-"""What a run reports: metrics.csv, TensorBoard and Weights & Biases, and the reader of metrics.csv.
+"""Writing metrics to metrics.csv, TensorBoard and Weights & Biases, and reading metrics.csv.
 
-Reading needs the standard library alone.
+Reading needs only the standard library.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from adops_wrappers._files import read_json, sync_folder, write_atomically
 from adops_wrappers.training.exit import fail
 
 Mark = dict[str, Any]
-"""What metrics.csv held at some moment: how many bytes, and their SHA-256."""
+"""The contents of metrics.csv at some moment: number of bytes and SHA-256."""
 
 
 class Log:
@@ -27,10 +27,10 @@ class Log:
 
     Args:
         run_dir: Directory of the run.
-        mark: What metrics.csv held when the checkpoint was written that the run continues from;
-            later rows are dropped. None: the run starts at its beginning.
+        mark: The mark of metrics.csv in the checkpoint from which the run continues; later rows
+            are dropped. None: the run starts from the beginning.
         tensorboard: Whether to write TensorBoard events.
-        purge_step: The first step that is written again; TensorBoard forgets what it had of it.
+        purge_step: The first step written again; TensorBoard drops its events from there on.
         wandb: Keyword arguments of `wandb.init` (project, config) to log to W&B as well.
     """
 
@@ -58,7 +58,7 @@ class Log:
                 self._events = _Events(run_dir, purge_step)
 
     def write(self, iteration: int, global_step: int, metrics: dict[str, float | None]) -> None:
-        """Add one iteration; None is an empty cell."""
+        """Write one iteration; None becomes an empty cell."""
         with self._saying_what_is_kept():
             if not self.columns:
                 self.columns = ["iteration", "global_step", *metrics]
@@ -69,9 +69,9 @@ class Log:
                 self._events.write(global_step, metrics)
 
     def sync(self) -> Mark:
-        """Put all rows on the disk and say what is there; call it before a checkpoint is written.
+        """Flush all rows to disk and return their mark; call this before writing a checkpoint.
 
-        The checkpoint keeps the answer, so that a resume notices rows that were lost since.
+        The checkpoint keeps the mark, so that a resume notices lost rows.
         """
         with self._saying_what_is_kept():
             os.fsync(self._file.fileno())
@@ -88,8 +88,8 @@ class Log:
                 self._events.close()
 
     def _keep(self, mark: Mark | None) -> bytes:
-        """Cut metrics.csv back to a mark that it agrees with."""
-        # From here on status.json says nothing about these rows.
+        """Truncate metrics.csv to a mark."""
+        # status.json no longer describes these rows.
         self.path.with_name("status.json").unlink(missing_ok=True)
         data = self.path.read_bytes() if self.path.exists() else b""
         kept = data[: mark["bytes"]] if mark else b""
@@ -107,7 +107,7 @@ class Log:
 
     @contextlib.contextmanager
     def _saying_what_is_kept(self) -> Iterator[None]:
-        """Turn an error of the disk into a message; TensorBoard raises its own in any call."""
+        """Turn disk errors into a message; any call may raise those of TensorBoard."""
         try:
             yield
         except OSError as error:
@@ -115,13 +115,13 @@ class Log:
                 self._open_files.close()
             what = error.strerror or str(error)
             fail(
-                f"cannot write to {self.path.parent}: {what}. The last checkpoint is kept: free "
+                f"cannot write to {self.path.parent}: {what}. The last checkpoint is safe: free "
                 f"some space and continue with --resume {self.path.parent}"
             )
 
 
 class _Events:
-    """TensorBoard's events; they are written in a thread, whose errors come out in every method."""
+    """TensorBoard's events. A thread writes them; every method raises its errors."""
 
     def __init__(self, run_dir: Path, purge_step: int | None) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -160,7 +160,7 @@ class _Events:
 
 
 def _start_wandb(run_dir: Path, settings: dict[str, Any]) -> None:
-    """Start W&B before TensorBoard, whose scalars it copies."""
+    """Start W&B, which must precede TensorBoard to copy its scalars."""
     try:
         wandb = importlib.import_module("wandb")
     except ImportError:
@@ -176,7 +176,7 @@ def _start_wandb(run_dir: Path, settings: dict[str, Any]) -> None:
 
 
 def agrees(run_dir: Path, mark: Mark) -> bool:
-    """Whether metrics.csv still holds all that it held at a mark."""
+    """Whether metrics.csv still begins with the rows of a mark."""
     try:
         with (run_dir / "metrics.csv").open("rb") as file:
             data = file.read(mark["bytes"])
@@ -186,14 +186,14 @@ def agrees(run_dir: Path, mark: Mark) -> bool:
 
 
 def read_metrics(run_dir: Path) -> dict[str, list[str]]:
-    """Return the columns of metrics.csv, cell by cell as text.
+    """Return the columns of metrics.csv as strings.
 
-    The last row of a run that is going on or was killed may be cut short; it is left out.
+    An incomplete last row, of a run still going or killed, is left out.
 
     Raises:
         FileNotFoundError: There is no metrics.csv.
-        ValueError: Rows are missing, doubled or damaged, or the file was changed after the run
-            had finished.
+        ValueError: Rows are missing, repeated or damaged, or the file was changed after the run
+            finished.
     """
     path = run_dir / "metrics.csv"
     data = path.read_bytes()
@@ -201,26 +201,26 @@ def read_metrics(run_dir: Path) -> dict[str, list[str]]:
         mark = read_json(run_dir / "status.json").get("metrics")
         if mark and hashlib.sha256(data).hexdigest() != mark["sha256"]:
             raise ValueError(
-                f"{path} is not what the run wrote: it was cut off or changed. Restore it, or "
+                f"{path} is not what the run wrote: it was truncated or changed. Restore it, or "
                 "train this run again."
             )
-    # A row is complete when its line end is there.
+    # A row is complete once its line ending is there.
     lines = data.decode(errors="replace").split("\r\n")[:-1]
     header, *rows = list(csv.reader(lines)) or [[]]
     for number, row in enumerate(rows, 1):
         if len(row) != len(header) or row[0] != str(number):
             raise ValueError(
                 f"{path}, line {number + 1}: expected iteration {number} with {len(header)} cells, "
-                f"found {row[:1]} with {len(row)}. Rows are lost, doubled or damaged; continue "
+                f"found {row[:1]} with {len(row)}. Rows are lost, repeated or damaged; continue "
                 f"the run with --resume {run_dir}, or train it again."
             )
     return {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
 def read_last_row(run_dir: Path) -> dict[str, str]:
-    """Return the newest whole row of metrics.csv without reading the others, to watch a run.
+    """Return the last complete row of metrics.csv without reading the others, to watch a run.
 
-    Nothing is checked; there may be none.
+    Checks nothing; returns an empty dict if there is no row.
     """
     path = run_dir / "metrics.csv"
     try:

@@ -1,4 +1,4 @@
-"""The numbers behind the names that a script logs."""
+"""Numbers that the scripts log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 
 def mean(values: Sequence[float] | Array) -> float | None:
-    """Return the mean; None of nothing, which a log leaves empty."""
+    """Return the mean, or None for no values: an empty cell in the log."""
     return float(np.mean(values)) if len(values) else None
 
 
@@ -31,7 +31,7 @@ def explained_variance(values: Array, returns: Array, stream: int) -> float:
 
     Args:
         values: V(s), shape (steps, streams, envs).
-        returns: What V(s) is trained on.
+        returns: The targets that V(s) is trained on.
         stream: An index into the second axis.
     """
     values, returns = values[:, stream], returns[:, stream]
@@ -40,10 +40,9 @@ def explained_variance(values: Array, returns: Array, stream: int) -> float:
 
 
 def conflicts(shaper: Shaper, delta_ext: Array, delta_int: Array) -> npt.NDArray[np.bool_]:
-    """Return where the raw bonus turns the sign of the extrinsic one-step advantage.
+    """Return where the raw bonus flips the sign of the extrinsic one-step advantage.
 
-    A method that clamps has weights and a tolerance of its own, by which it decides; for others
-    the weights are 1.
+    The weights and the tolerance are those of the method if it clamps, otherwise 1 and 0.
     """
     method, rule = method_of(shaper), {"ext_coef": 1.0, "int_coef": 1.0, "tie_tolerance": 0.0}
     if method is not None and method.clamps:

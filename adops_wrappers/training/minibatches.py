@@ -1,4 +1,4 @@
-"""Orders of rows that other codes use, and the way of rows to the device."""
+"""Row orders of other codebases, and the upload of rows to the device."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from adops_wrappers.training.args import ScriptArgs
 
 
 def order_of_other_codes(args: ScriptArgs, batch: int) -> torch.Tensor:
-    """Return the `batch` rows of an epoch where --minibatch-rows does not just shuffle them.
+    """Return the `batch` rows of an epoch if --minibatch-rows is not `shuffled`.
 
-    `with-replacement` draws every row anew (PPO-RND); `whole-envs` deals whole envs out to the
+    `with-replacement` draws every row independently (PPO-RND); `whole-envs` assigns whole envs to
     minibatches (Burda et al.).
     """
     if args.minibatch_rows == "with-replacement":
@@ -24,7 +24,7 @@ def order_of_other_codes(args: ScriptArgs, batch: int) -> torch.Tensor:
 def upload(
     groups: Sequence[tuple[torch.Tensor, ...]], device: torch.device
 ) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield groups of vectors on the device, all of them sent in one copy."""
+    """Yield groups of vectors on the device, all sent in one copy."""
     vectors = [vector for group in groups for vector in group]
     uploaded = torch.cat(vectors).to(device)
     parts = iter(torch.split(uploaded, [len(vector) for vector in vectors]))

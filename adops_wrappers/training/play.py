@@ -36,7 +36,7 @@ def play_episode(
     greedy: bool = False,
     film: bool = False,
 ) -> Episode:
-    """Play one episode; draws from a generator of its own, so that training is not disturbed."""
+    """Play one episode, with a generator of its own that leaves training undisturbed."""
     generator = torch.Generator().manual_seed(seed)
     has_rooms = env.spec is not None and "Montezuma" in env.spec.id
     first: int = getattr(env.action_space, "start", 0)

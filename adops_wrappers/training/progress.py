@@ -1,4 +1,4 @@
-"""How far a run is, where its time goes, and how long it will take."""
+"""Progress of a run, where its time goes, and how long it will take."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Clock:
         self.restart()
 
     def restart(self) -> None:
-        """Begin an iteration."""
+        """Start an iteration."""
         self._began = self._lap = time.perf_counter()
         self._seconds: dict[str, float] = defaultdict(float)
 
     def lap(self, part: str) -> None:
-        """Give a part the time since the last lap."""
+        """Add the time since the last lap to a part."""
         now = time.perf_counter()
         self._seconds[part] += now - self._lap
         self._lap = now
 
     def timed(self, part: str, function: Callable[P, R]) -> Callable[P, R]:
-        """Return the function, whose calls now also count for a part."""
+        """Return the function, with the time of its calls added to a part."""
 
         @functools.wraps(function)
         def measured(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -60,12 +60,12 @@ class Clock:
 
 
 class Progress:
-    """A bar in a terminal; elsewhere a line every half minute.
+    """A progress bar in a terminal; elsewhere a line every half minute.
 
     Args:
-        done: The iterations behind the run.
-        total: All iterations.
-        mute: Whether to show no bar at all; None shows it in a terminal.
+        done: Iterations that are already done.
+        total: Iterations of the whole run.
+        mute: Whether to hide the bar; None shows it in a terminal only.
     """
 
     def __init__(self, done: int, total: int, mute: bool | None = None) -> None:
@@ -74,7 +74,7 @@ class Progress:
         self._began = self._said = time.perf_counter()
 
     def show(self, iteration: int, speed: float | None, score: float | None) -> None:
-        """Report an iteration: steps per second, and the return of recent episodes."""
+        """Report an iteration: steps per second and the return of recent episodes."""
         state = f"SPS {speed:.0f}, return {'-' if score is None else f'{score:.3g}'}"
         self._bar.set_postfix_str(state, refresh=False)
         self._bar.update()
@@ -87,21 +87,21 @@ class Progress:
             )
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Close the bar and leave it on the screen."""
         self._bar.close()
 
 
 def announce_duration(
     args: ScriptArgs, num_envs: int, agent: nn.Module, predictor: nn.Module | None, encoder: Encoder
 ) -> None:
-    """Say up front what the full run takes on this machine, from one trial minibatch.
+    """Estimate from one trial minibatch how long the run takes on this machine, and print it.
 
     Args:
         args: The script's settings.
         num_envs: The envs of this process.
         agent: Maps features to logits and values.
-        predictor: RND's, if it is trained.
-        encoder: Knows the networks' inputs.
+        predictor: RND's predictor, if one is trained.
+        encoder: Gives the shapes of the networks' inputs.
     """
     rows = num_envs * args.num_steps // args.num_minibatches
     for _ in range(2):  # the first pass also sets up the kernels
@@ -118,8 +118,8 @@ def announce_duration(
     hours = seconds * args.total_iterations / 3600
     print(
         f"No GPU in use: {args.total_iterations} iterations will take about {hours:.0f} hours "
-        f"({hours / 24:.1f} days) on this CPU, some {seconds:.0f} s each. For something smaller "
-        "try --total-iterations 20, or an env that needs no images: "
+        f"({hours / 24:.1f} days) on this CPU, about {seconds:.0f} s each. For a shorter run, "
+        "try --total-iterations 20 or an env without images: "
         "--env-id MiniGrid-DoorKey-5x5-v0 --total-iterations 60 --learning-rate 1e-3 "
         "--ent-coef 0.01 --obs-norm-init-iterations 2 takes about a minute.",
         flush=True,

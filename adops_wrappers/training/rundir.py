@@ -1,4 +1,4 @@
-"""A run's directory: taken by one process at a time, with its settings and its state."""
+"""A run's directory, used by one process at a time, with its settings and status."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 class Held(Exception):
-    """Somebody else holds a lock; the text says who."""
+    """Another process holds a lock; the text says which."""
 
 
 class Lock:
-    """Lets one process at a time work in a directory; the system frees it when that process dies.
+    """Gives one process at a time a directory; the system frees it when that process dies.
 
-    The lock is a `flock` on `path`. It holds between processes of one machine, and between
-    machines on file systems that pass it on: NFS from version 4 (or 3 with its lock daemon),
+    The lock is a `flock` on `path`. It works between processes of one machine, and between
+    machines on file systems that support it: NFS from version 4 (or 3 with its lock daemon),
     Lustre mounted with `flock`, GPFS, CephFS. When a whole machine dies, NFS frees its locks after
-    the server's lease, some 90 seconds. Where `flock` does not exist at all, filelock creates a
-    file instead, which a crash leaves behind and which must then be deleted by hand; where the
-    server has no lock daemon, the work goes on without a lock, with a message.
+    the server's lease, about 90 seconds. Where `flock` does not exist, filelock creates a file
+    instead; after a crash, delete it by hand. Where the server has no lock daemon, work continues
+    without a lock, with a message.
 
     Args:
-        path: The file to lock; who holds it stands beside it, in a file ending in `.holder`.
+        path: The file to lock; a file beside it, ending in `.holder`, names the holder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,7 +49,7 @@ class Lock:
         """Take the lock, within `wait` seconds.
 
         Raises:
-            Held: Another process has it; the text names it.
+            Held: Another process holds it; the text names the process.
             OSError: The directory cannot be written.
         """
         try:
@@ -60,18 +60,18 @@ class Lock:
             if error.errno not in _WITHOUT_LOCKS:
                 raise
             print(
-                f"{self.path.parent} is on a file system without locks ({error.strerror}): take "
-                "care that no second process works there."
+                f"{self.path.parent} is on a file system without locks ({error.strerror}): make "
+                "sure that no second process works there."
             )
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         text = f"process {os.getpid()} of {_user()} on {socket.gethostname()} since {since}\n"
         self._holder.write_text(text)
 
     def refuse_holder(self) -> None:
-        """Find out whether another process has the lock, without taking it for longer than that.
+        """Check whether another process holds the lock, without keeping it.
 
         Raises:
-            Held: One has; the text names it.
+            Held: Another process holds it; the text names the process.
         """
         try:
             with self._lock.acquire(timeout=0):
@@ -82,7 +82,7 @@ class Lock:
             return  # a full disk, or no such directory: nobody can be at work there
 
     def release(self) -> None:
-        """Let others in; does nothing if the lock is not held."""
+        """Release the lock, if it is held."""
         if self._lock.is_locked:
             with contextlib.suppress(OSError):
                 self._holder.unlink(missing_ok=True)
@@ -110,7 +110,7 @@ class Lock:
 
 
 def _user() -> str:
-    """Return the user's name, or number where it has none."""
+    """Return the user's name, or the number of a user without a name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -118,9 +118,9 @@ def _user() -> str:
 
 
 class RunDir:
-    """A run directory that this process has for itself until `release` or its end.
+    """A run directory locked by this process until `release` or exit.
 
-    Make one with `create` or `reopen`.
+    Use `create` or `reopen` to get one.
     """
 
     def __init__(self, path: Path, lock: Lock) -> None:
@@ -129,12 +129,12 @@ class RunDir:
 
     @classmethod
     def create(cls, run_dir: str, default_name: str) -> RunDir:
-        """Take the directory of a new run, or end the script with a message.
+        """Lock the directory of a new run, or end the script with a message.
 
         Args:
-            run_dir: The directory that the user names; it must hold no run yet.
-            default_name: Where the user names none: the directory under `runs`. If there is one
-                of that name already, a number is added.
+            run_dir: The directory chosen by the user, which must not hold a run yet; or empty.
+            default_name: The directory under `runs` if `run_dir` is empty. If it exists already, a
+                number is added.
         """
         if not run_dir:
             return cls(*_take(_make_new(Path("runs") / default_name)))
@@ -147,14 +147,14 @@ class RunDir:
         if (path / "metrics.csv").exists() or (path / "checkpoints").exists():
             lock.release()
             fail(
-                f"{path} holds a run already. Continue it with --resume {path}, or choose "
+                f"{path} already holds a run. Continue it with --resume {path}, or choose "
                 "another --run-dir."
             )
         return cls(path, lock)
 
     @classmethod
     def reopen(cls, run_dir: str) -> RunDir:
-        """Take the directory of a run that is to be resumed, or end the script with a message."""
+        """Lock the directory of a run to resume, or end the script with a message."""
         path = Path(run_dir)
         if not is_run(path):
             fail(
@@ -170,12 +170,12 @@ class RunDir:
     def write_status(
         self, iteration: int, finished: bool, reason: str, metrics: dict[str, Any] | None = None
     ) -> None:
-        """Say in status.json how far the run has come, why it stopped, and what `Log.sync` said."""
+        """Write status.json: how far the run got, why it stopped, and the mark of metrics.csv."""
         status = {"iteration": iteration, "finished": finished, "reason": reason}
         self._write("status.json", {**status, "metrics": metrics})
 
     def check_space(self, needed: int) -> None:
-        """End the script if the disk cannot hold so many bytes."""
+        """End the script if the disk has fewer free bytes than this."""
         free = shutil.disk_usage(self.path).free
         if free < needed:
             fail(
@@ -184,7 +184,7 @@ class RunDir:
             )
 
     def release(self) -> None:
-        """Let others in."""
+        """Release the directory."""
         self._lock.release()
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
@@ -192,27 +192,27 @@ class RunDir:
             write_json(self.path / name, content)
         except OSError as error:
             fail(
-                f"cannot write {self.path / name}: {error.strerror}. What is there is kept: free "
+                f"cannot write {self.path / name}: {error.strerror}. Existing files are safe: free "
                 f"some space and continue with --resume {self.path}"
             )
 
 
 def run_lock(run_dir: Path) -> Lock:
-    """Return the lock that training, resuming and a sweep's cell take in a run directory."""
+    """Return the lock of a run directory, which training, resuming and sweeps take."""
     return Lock(run_dir / "run.lock")
 
 
 def is_run(path: Path) -> bool:
-    """Whether a directory holds a run, be it barely begun."""
+    """Whether a directory holds a run, even one that has barely begun."""
     return (path / "config.json").is_file() or (path / "checkpoints").is_dir()
 
 
 def read_config(run_dir: Path) -> dict[str, Any]:
-    """Return config.json of a run.
+    """Return the config.json of a run.
 
     Raises:
         FileNotFoundError: There is none.
-        ValueError: It is cut off, or was changed since the script wrote it.
+        ValueError: It is truncated, or was changed after the script wrote it.
     """
     config = read_json(run_dir / "config.json")
     if not isinstance(config.get("args"), dict):
@@ -221,11 +221,11 @@ def read_config(run_dir: Path) -> dict[str, Any]:
 
 
 def read_status(run_dir: Path) -> dict[str, Any]:
-    """Return status.json of a run.
+    """Return the status.json of a run.
 
     Raises:
-        FileNotFoundError: There is none: the run has not come to an end yet.
-        ValueError: It is cut off, or was changed since the script wrote it.
+        FileNotFoundError: There is none because the run has not ended yet.
+        ValueError: It is truncated, or was changed after the script wrote it.
     """
     return read_json(run_dir / "status.json")
 

@@ -1,4 +1,4 @@
-"""Ending a run after the current iteration when it is asked to."""
+"""Stopping a run after the current iteration on SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from adops_wrappers.training.distributed import Ranks
 
 
 class StopOnSignal:
-    """Lets SIGINT and SIGTERM end the run after the current iteration; a second one at once.
+    """Ends the run after the current iteration on SIGINT or SIGTERM; a second one ends it at once.
 
-    torchrun passes on the signal that the terminal has already sent; there it is the launcher,
-    not the second signal, that ends ranks which take too long.
+    Under torchrun, ranks may get the same signal twice, from the terminal and from the launcher.
+    There a second signal is ignored, and the launcher ends ranks that take too long.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -30,15 +30,15 @@ class StopOnSignal:
             self.restore()
 
     def agree(self) -> None:
-        """Stop all ranks after the same iteration, also when only one has got the signal.
+        """Stop all ranks after the same iteration, even if only one received the signal.
 
-        A signal may come while the ranks talk: it then counts in the next iteration.
+        A signal that arrives during this exchange takes effect one iteration later.
         """
         if self.ranks.launched and os.getppid() != self.ranks.launcher:
             self.received = "the death of its launcher"
         self.requested = next(filter(None, self.ranks.gather(self.received)), "")
 
     def restore(self) -> None:
-        """Put back the handlers found at the start."""
+        """Restore the previous handlers."""
         for number, handler in self.before.items():
             signal.signal(number, handler)

@@ -85,7 +85,7 @@ def test_a_resume_that_misses_rows_goes_back_to_a_checkpoint_that_agrees(machine
     cut_rows(folder / "run", 5)
     outcome = machine.run(*RESUME, folder=folder)
     assert outcome.code == 0
-    assert "00000006 knows of rows that metrics.csv has lost" in outcome.output
+    assert "00000006 does not fit metrics.csv, in which rows were lost" in outcome.output
     assert "after iteration 4" in outcome.output
     assert run_result(folder / "run") == run_result(whole / "run")
 
@@ -98,7 +98,7 @@ def test_a_resume_that_no_checkpoint_agrees_with_is_refused(machine, folder, kee
         cut_rows(folder / "run", keep)
     outcome = machine.run(*RESUME, folder=folder)
     assert outcome.code == 1
-    assert "knows of rows that metrics.csv has lost" in outcome.output
+    assert "does not fit metrics.csv, in which rows were lost" in outcome.output
     assert "Traceback" not in outcome.output
 
 
@@ -112,7 +112,7 @@ def test_the_checkpoint_is_the_truth_when_config_json_is_not(machine, folder, wh
     path.write_text(path.read_text().replace(old, new))
     outcome = machine.run(*RESUME, folder=folder)
     assert outcome.code == 0
-    assert "The checkpoint's settings count; config.json is written anew" in outcome.output
+    assert "Using the checkpoint's settings and rewriting config.json" in outcome.output
     assert run_result(folder / "run") == run_result(whole / "run")
     assert json.loads(path.read_text())["args"]["learning_rate"] == 0.0001
 
@@ -122,7 +122,7 @@ def test_a_checkpoint_of_the_old_format_is_refused_by_name(machine, folder):
         (path / "manifest.json").rename(path / "sha256.json")
     outcome = machine.run(*RESUME, folder=folder)
     assert outcome.code == 1
-    assert "has format 1, and this version reads format 2" in outcome.output
+    assert "has format 1, but this version reads format 2" in outcome.output
     assert "Traceback" not in outcome.output
 
 

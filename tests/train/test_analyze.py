@@ -37,7 +37,7 @@ DAMAGES = {
         lambda root: edit(root / "run" / "metrics.csv", "shaping/zeta", "zeta"),
         r"has no column shaping/zeta; expected a header with iteration",
     ),
-    "row": (lose_row, r"line 3: expected iteration 2 .*Rows are lost, doubled or damaged"),
+    "row": (lose_row, r"line 3: expected iteration 2 .*Rows are lost, repeated or damaged"),
     "empty": (
         lambda root: (root / "run" / "metrics.csv").write_bytes(
             (",".join(COLUMNS) + "\r\n").encode()

@@ -150,7 +150,7 @@ def test_other_settings_are_refused_by_name(short, ppo_rnd, tmp_path):
 
 
 def test_a_run_directory_is_not_overwritten(short, ppo_rnd):
-    with pytest.raises(SystemExit, match=r"holds a run already\. Continue it with --resume"):
+    with pytest.raises(SystemExit, match=r"already holds a run\. Continue it with --resume"):
         ppo_rnd.train(short)
 
 
@@ -204,7 +204,7 @@ def test_the_checkpoint_s_settings_count(short, ppo_rnd, capsys, damage):
     args = ppo_rnd.parse_args(["--resume", str(run_dir)])
     assert (args.learning_rate, args.num_envs) == (0.001, 4)
     said = capsys.readouterr().out
-    assert "The checkpoint's settings count; config.json is written anew." in said
+    assert "Using the checkpoint's settings and rewriting config.json." in said
     ppo_rnd.train(args)
     assert learned(run_dir) == expected
     assert json.loads(path.read_text())["args"]["num_envs"] == 4

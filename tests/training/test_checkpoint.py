@@ -106,7 +106,7 @@ def test_rows_lost_since_the_newest_send_the_run_back_to_the_one_before(tmp_path
     loaded = checkpoint.load(tmp_path)
     assert loaded is not None
     assert loaded.iteration == 4
-    assert "00000006 knows of rows that metrics.csv has lost" in capsys.readouterr().out
+    assert "00000006 does not fit metrics.csv, in which rows were lost" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("rows", [3, 0, None])
@@ -118,7 +118,7 @@ def test_rows_that_every_checkpoint_needs_are_missed(tmp_path, rows):
         path.unlink()
     else:
         path.write_bytes(b"".join(lines[:rows]))
-    with pytest.raises(SystemExit, match=r"can be used: .* knows of rows that metrics\.csv has lo"):
+    with pytest.raises(SystemExit, match=r"can be used: .* does not fit metrics\.csv, in which"):
         checkpoint.load(tmp_path)
 
 
@@ -127,7 +127,7 @@ def test_a_checkpoint_of_the_format_without_a_number_is_refused_by_name(tmp_path
     folder.mkdir(parents=True)
     torch.save({"iteration": 3}, folder / "state.pt")
     (folder / "sha256.json").write_text('{"state.pt": "0"}')
-    with pytest.raises(SystemExit, match="has format 1, and this version reads format 2"):
+    with pytest.raises(SystemExit, match="has format 1, but this version reads format 2"):
         checkpoint.load(tmp_path)
 
 
@@ -135,7 +135,7 @@ def test_a_checkpoint_of_a_later_format_is_refused_by_name(tmp_path):
     folder = tmp_path / "checkpoints" / "00000003"
     folder.mkdir(parents=True)
     write_json(folder / "manifest.json", {"format": 3, "other": "layout"})
-    with pytest.raises(SystemExit, match="has format 3, and this version reads format 2"):
+    with pytest.raises(SystemExit, match="has format 3, but this version reads format 2"):
         checkpoint.load(tmp_path)
 
 
@@ -225,7 +225,7 @@ def test_the_settings_of_the_checkpoint_count_and_the_user_is_told(tmp_path, cap
     assert settings(tmp_path) == {"lr": 0.1, "video": 7}
     output = capsys.readouterr().out
     assert "config.json was changed: lr is 0.5 there and 0.1 in the checkpoint" in output
-    assert "config.json is written anew" in output
+    assert "rewriting config.json" in output
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"args": 3}', None])
@@ -236,7 +236,7 @@ def test_a_damaged_config_is_restored_from_the_checkpoint(tmp_path, capsys, cont
     if content is not None:
         path.write_text(content)
     assert settings(tmp_path) == {"lr": 0.1, "video": 5}
-    assert "The checkpoint's settings count" in capsys.readouterr().out
+    assert "Using the checkpoint's settings" in capsys.readouterr().out
     shutil.rmtree(tmp_path / "checkpoints")
     with pytest.raises(SystemExit, match=r"config\.json .*, and there is no checkpoint"):
         settings(tmp_path)
@@ -298,7 +298,7 @@ def test_random_states_of_a_gpu_are_taken_up_on_a_cpu(capsys):
         checkpoint.restore_random_states(on_gpu, generator)
         seen.append(draws(generator))
     assert seen[0] == seen[1]
-    assert "was written on cuda, this run is on cpu" in capsys.readouterr().out
+    assert "was written on cuda and this run uses cpu" in capsys.readouterr().out
 
 
 class FakeCuda:
@@ -346,7 +346,7 @@ def test_random_states_go_from_one_gpu_to_another_and_from_cpu_to_gpu(monkeypatc
     generator = FakeGenerator("cuda:0")
     checkpoint.restore_random_states(on_cpu, generator)
     assert generator.seed == cuda.seed
-    assert "was written on cpu, this run is on cuda" in capsys.readouterr().out
+    assert "was written on cpu and this run uses cuda" in capsys.readouterr().out
 
 
 def test_envs_are_pickled_where_that_is_exact():

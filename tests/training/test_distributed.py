@@ -38,7 +38,7 @@ def test_what_cannot_be_split_runs_in_one_process():
 def test_missing_gpu_is_said(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(SystemExit, match=r"rank 1 wants GPU 1 of this machine, which has 1"):
+    with pytest.raises(SystemExit, match=r"rank 1 needs GPU 1 of this machine, which has 1"):
         Ranks(6)
     assert Ranks(6, cuda=False).device.type == "cpu"
 

@@ -119,7 +119,7 @@ def test_rows_are_on_the_disk_before_the_mark_is_given(tmp_path, monkeypatch):
 
 
 def message_of(run_dir: Path) -> str:
-    return rf"No space left on device\. The last checkpoint is kept: .* --resume {run_dir}"
+    return rf"No space left on device\. The last checkpoint is safe: .* --resume {run_dir}"
 
 
 def test_a_full_disk_is_said_with_the_way_out(tmp_path):

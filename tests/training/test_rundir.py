@@ -69,7 +69,7 @@ def test_a_directory_that_holds_a_run_is_not_taken_for_another(name):
     path = Path("old") / name
     path.parent.mkdir(parents=True)
     path.write_text("x")
-    message = r"old holds a run already\. Continue it with --resume old, or choose another"
+    message = r"old already holds a run\. Continue it with --resume old, or choose another"
     for _ in range(2):  # the refusal leaves no lock behind
         with pytest.raises(SystemExit, match=message):
             RunDir.create("old", "")
