@@ -22,7 +22,9 @@ from tests import toolkit as tk
 
 def make_stack(mode: AutoresetMode = AutoresetMode.SAME_STEP) -> Any:
     env = tk.make_vector("sync", mode, obs_kind="discrete")
-    env = IntrinsicRewardWrapper(env, CountBonus(), normalizer=IntrinsicReturnNormalizer(3))
+    env = IntrinsicRewardWrapper(
+        env, CountBonus(), normalizer=IntrinsicReturnNormalizer(3, warm_up=2)
+    )
     return PIESWrapper(GRMWrapper(env, delay=3, normalize=True), update_every=5)
 
 

@@ -78,7 +78,7 @@ def test_envpool_with_rnd_and_learning_critic() -> None:
     envpool = pytest.importorskip("envpool")
     env = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=4, seed=3)
     source = RND(env.single_observation_space, seed=0)
-    normalizer = IntrinsicReturnNormalizer(4)
+    normalizer = IntrinsicReturnNormalizer(4, warm_up=2)
     critic = Watched(env.single_observation_space, seed=0, batch_size=64)
     stack: Any = IntrinsicRewardWrapper(env, source, normalizer=normalizer)
     stack = ADOPSWrapper(stack, critic, gamma_ext=GAMMA_EXT, gamma_int=GAMMA_INT, epsilon=EPSILON)

@@ -12,9 +12,12 @@ from adops_wrappers.core import LARGE_REWARD
 from adops_wrappers.inspect.conflicts import conflict_mask
 from adops_wrappers.inspect.recording import Recording
 from adops_wrappers.inspect.runs import Run
+from adops_wrappers.inspect.size import return_size
 from adops_wrappers.shaping.conflict import ROUNDING, is_bad
 from adops_wrappers.shaping.methods import METHODS
 
+LARGE_BONUS, SMALL_BONUS = 3.0, 0.1
+"""Sizes of the intrinsic return that are far from 1, which is what normalising makes of it."""
 NO_EXPLAINED_VARIANCE = 0.05
 """Below this a critic tells next to nothing about the returns."""
 _SHAPED = ("shaping/shaped_min", "shaping/shaped_max", "shaping/shaped_mean")
@@ -114,7 +117,7 @@ def diagnose(
                 "critic handle: ShapingRecorder(env, path, critic).",
             )
         )
-    found += _others_explode(recording, reshaped or {})
+    found += [*_size(recording), *_others_explode(recording, reshaped or {})]
     return sorted(found, key=_warnings_first)
 
 
@@ -264,6 +267,39 @@ def _resolution(recording: Recording) -> Iterator[Finding]:
         )
 
 
+def _size(recording: Recording) -> Iterator[Finding]:
+    size = return_size(recording)
+    if np.isnan(size) or size == 0.0 or SMALL_BONUS <= size <= LARGE_BONUS:
+        return
+    text = (
+        f"The discounted return of the raw bonus has a root mean square of {number(size)}; "
+        "normalised it is 1. "
+    )
+    if recording.has_critic:
+        valid = recording.valid
+        text += _values_beside(recording.value_int[valid], recording.value_ext[valid])
+    if size > LARGE_BONUS:
+        yield _large_bonus(text)
+    else:
+        yield Finding("note", "The bonus is small", f"{text}It may be too faint to explore by.")
+
+
+def _values_beside(value_int: FloatArray, value_ext: FloatArray) -> str:
+    sizes = [number(float(np.sqrt(np.nanmean(np.square(v))))) for v in (value_int, value_ext)]
+    return f"V_I has a size of {sizes[0]} beside {sizes[1]} of V_E. "
+
+
+def _large_bonus(text: str) -> Finding:
+    return Finding(
+        "warning",
+        "The bonus is large",
+        f"{text}Where V_I is many times V_E, its errors drown what the task says: they fill the "
+        "gradient of a shared network, and leak into V_E, by whose sign ADOPS decides. Bring F to "
+        'unit size with IntrinsicRewardWrapper(env, source, normalizer="rms"), or with '
+        "--normalize-intrinsic rms in the training scripts.",
+    )
+
+
 def _others_explode(recording: Recording, reshaped: Mapping[str, FloatArray]) -> Iterator[Finding]:
     sizes = {
         name: float(np.abs(np.where(np.isnan(stream), np.inf, stream)).max())
@@ -328,6 +364,11 @@ def _run_findings(run: Run, last: int) -> Iterator[Finding]:
     method = str(run.setting("shaping") or run.setting("method") or "").lower()
     if _clamps(method) and run.has("shaping/raw_mean") and run.has("shaping/shaped_mean"):
         yield from _run_ratchet(run["shaping/raw_mean"], run["shaping/shaped_mean"], last)
+    names = ("charts/value_int", "charts/value_ext")
+    if all(run.has(name) for name in names):
+        value_int, value_ext = (run[name][-last:] for name in names)
+        if _mean(np.abs(value_int)) > LARGE_BONUS:
+            yield _large_bonus(_values_beside(value_int, value_ext))
 
 
 def _run_ratchet(raw: FloatArray, shaped: FloatArray, last: int) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Scales F by the spread of intrinsic returns, as RND does (Burda et al. 2019)."""
+"""Brings F to unit size: divides it by the running size of its discounted return."""
 
 from __future__ import annotations
 
@@ -12,50 +12,75 @@ from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, FloatArray, to_float64
 from adops_wrappers.shaping.base import restore_array
 
+Rule = Literal["std", "rms"]
 Update = Literal["step", "manual"]
+LONGEST_WARM_UP = 1000
+"""Steps after which a filter that hardly forgets counts as filled."""
 
 
 class IntrinsicReturnNormalizer:
-    """Divides F by the running standard deviation of the discounted intrinsic return.
+    """Divides F by the running size of the discounted intrinsic return.
 
     Per environment a filter runs forward in time, G ← γ·G + F, without a stop at episode ends.
-    G feeds the variance alone; what comes out is F / std(G).
+    G feeds the size alone; what comes out is F / size(G). F and a·F, a > 0, come out alike.
+
+    Until the size is known nothing is paid: F comes out as 0. Otherwise the first steps would be
+    the largest of all, and an agent that they have captured may not come back.
 
     Args:
         num_envs: The number of environments side by side.
         gamma: The filter's discount.
-        update: "step" takes every G into the variance at once; "manual" collects them until
-            `update()` is called, so that the scale stands still within a rollout, as in RND.
+        update: "step" takes every G into the size at once, the first ones after `warm_up` steps;
+            "manual" collects them until `update()` is called, so that the scale stands still
+            within a rollout, as in RND.
+        rule: "std" divides by the standard deviation of G (Burda et al. 2019); "rms" by its root
+            mean square. They differ for a bonus that never dries up: its return is large and
+            nearly constant, so its standard deviation is small and leaves the bonus large.
+        warm_up: With update="step": the steps over which G is collected before it counts. None:
+            one horizon of the filter, 1/(1 − γ) steps, at most 1,000.
 
     Example:
         >>> import numpy as np
         >>> from adops_wrappers import IntrinsicReturnNormalizer
-        >>> normalizer = IntrinsicReturnNormalizer(num_envs=2, gamma=0.5)
-        >>> normalizer(np.array([1.0, 3.0]))  # G = (1, 3), std 1
-        array([1., 3.])
+        >>> normalizer = IntrinsicReturnNormalizer(2, gamma=0.5, rule="rms")  # warm_up: 2 steps
+        >>> normalizer(np.array([3.0, 4.0]))  # G = (3, 4)
+        array([0., 0.])
+        >>> normalizer(np.array([-2.5, -2.0]))  # G = (-1, 0), root mean square √(26/4)
+        array([-0.98058068, -0.78446454])
     """
 
-    def __init__(self, num_envs: int = 1, *, gamma: float = 0.99, update: Update = "step") -> None:
-        if update not in get_args(Update):
-            raise ValueError(f"update must be one of {get_args(Update)}, got {update!r}.")
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        gamma: float = 0.99,
+        update: Update = "step",
+        rule: Rule = "std",
+        warm_up: int | None = None,
+    ) -> None:
+        for name, value, known in (("update", update, Update), ("rule", rule, Rule)):
+            if value not in get_args(known):
+                raise ValueError(f"{name} must be one of {get_args(known)}, got {value!r}.")
         self.num_envs = _checks.whole("num_envs", num_envs, least=1)
         self.gamma = _checks.discount("gamma", gamma)
-        self.update_mode = update
+        self.update_mode, self.rule = update, rule
+        if warm_up is None:
+            warm_up = round(1.0 / max(1.0 - self.gamma, 1.0 / LONGEST_WARM_UP))
+        self.warm_up = _checks.whole("warm_up", warm_up, least=1)
         self.frozen = False
-        """While True neither the filter nor the variance moves."""
+        """While True neither the filter nor the scale moves."""
         self.returns = np.zeros(self.num_envs)
         self._moments = _Moments()
         self._collected = _Moments()
         self._provisional = False
 
     @property
-    def std(self) -> float:
-        """The current divisor; 1 until returns have been seen to differ."""
-        variance = self._moments.variance
-        return math.sqrt(variance) if variance > 0.0 else 1.0
+    def scale(self) -> float:
+        """What F is divided by; 0 while it is not known."""
+        return self._moments.std if self.rule == "std" else self._moments.rms
 
     def __call__(self, intrinsic: Any, valid: BoolArray | None = None) -> FloatArray:
-        """Return F / std for one step of all environments; rows not `valid` leave no trace."""
+        """Return F / scale for one step of all environments; rows not `valid` leave no trace."""
         values = to_float64(intrinsic).reshape(-1)
         if len(values) != self.num_envs:
             raise ValueError(
@@ -66,9 +91,15 @@ class IntrinsicReturnNormalizer:
             rows = np.ones(self.num_envs, dtype=np.bool_) if valid is None else valid
             self.returns = np.where(rows, self.gamma * self.returns + values, self.returns)
             self._collected.add(self.returns[rows])
-            if self.update_mode == "step":
+            if self.update_mode == "step" and self._warm:
                 self.update()
-        return values / self.std
+        scale = self.scale
+        return values / scale if scale > 0.0 else np.zeros(self.num_envs)
+
+    @property
+    def _warm(self) -> bool:
+        seen = self._collected.count
+        return self._moments.count > 0 or seen >= self.warm_up * self.num_envs
 
     @property
     def collected(self) -> list[float]:
@@ -76,7 +107,7 @@ class IntrinsicReturnNormalizer:
         return self._collected.as_list()
 
     def update(self, collected: Iterable[Sequence[float]] | None = None) -> None:
-        """Take the returns collected since the last update into the variance.
+        """Take the returns collected since the last update into the scale.
 
         Args:
             collected: What to take instead of this object's own `collected`. Processes that
@@ -127,8 +158,12 @@ class _Moments:
         self.count, self.mean, self.deviation = count, mean, deviation
 
     @property
-    def variance(self) -> float:
-        return self.deviation / self.count if self.count else 0.0
+    def std(self) -> float:
+        return math.sqrt(self.deviation / self.count) if self.count else 0.0
+
+    @property
+    def rms(self) -> float:
+        return math.hypot(self.std, self.mean)
 
     def add(self, values: FloatArray) -> None:
         if len(values):

@@ -23,7 +23,7 @@ class SourceRunner:
             something for each running episode offers `reset_episodes(mask)`, which is called
             with the rows whose episode is over, after its last step and at every reset.
         layout: The env's number of rows, spaces and autoreset mode.
-        normalizer: Divides F by the running scale of intrinsic returns.
+        normalizer: Brings F to unit size.
         episodes: The tracker of a wrapper directly below, which advances it; None to make
             one.
     """

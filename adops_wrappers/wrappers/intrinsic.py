@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from adops_wrappers.episodes import EpisodeTracker, tracker_below
-from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer
+from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer, Rule
 from adops_wrappers.intrinsic.source import SourceRunner
 from adops_wrappers.wrappers.base import SingleEnvWrapper
 from adops_wrappers.wrappers.spec import from_spec
@@ -19,11 +19,16 @@ class SourceTwin(Twin[AnyEnv]):
     """The arguments of `IntrinsicRewardWrapper`, for one env and for a vector env."""
 
     def __init__(
-        self, env: AnyEnv, source: Any, *, normalizer: IntrinsicReturnNormalizer | None = None
+        self,
+        env: AnyEnv,
+        source: Any,
+        *,
+        normalizer: IntrinsicReturnNormalizer | Rule | None = None,
     ) -> None:
-        self.runner = SourceRunner(
-            from_spec(source), self._layout(env), from_spec(normalizer), tracker_below(env)
-        )
+        layout, normalizer = self._layout(env), from_spec(normalizer)
+        if isinstance(normalizer, str):
+            normalizer = IntrinsicReturnNormalizer(layout.num_envs, rule=normalizer)
+        self.runner = SourceRunner(from_spec(source), layout, normalizer, tracker_below(env))
         self._wrap(env)
 
     @property
@@ -53,7 +58,10 @@ class IntrinsicRewardWrapper(SourceTwin[gym.Env[Any, Any]], SingleEnvWrapper):
             write into what it is given. It may take `valid`, which is False on a dummy reset
             step, and `ended`, which is True at an episode's last step; `reset_episodes(mask)`, if
             it has such a method, is called for the rows whose episode is over.
-        normalizer: Divides F by the running scale of intrinsic returns.
+        normalizer: Brings F to unit size. "rms" divides it by the running root mean square of
+            its discounted return (γ = 0.99), "std" by the standard deviation, as RND does; F = 0
+            for the first 100 steps, until the size is known. Pass an `IntrinsicReturnNormalizer`
+            for another discount, or to update it by rollouts. None: F as the source gives it.
 
     Example:
         >>> import gymnasium as gym

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from adops_wrappers.inspect import ShapingRecorder, diagnosis
+from adops_wrappers.inspect import ShapingRecorder, diagnosis, size
 from tests import toolkit as tk
 from tests.inspect import synthetic
 from tests.inspect.stacks import GAMMAS, run, stack
@@ -60,7 +60,7 @@ def test_an_exact_critic_explains_everything(tmp_path: Path) -> None:
 
 
 def test_a_recording_without_reward_cannot_judge_its_critic(tmp_path: Path) -> None:
-    found = titles(synthetic.make(tmp_path, intrinsic=np.ones(20)))
+    found = titles(synthetic.make(tmp_path, intrinsic=np.full(20, 0.1)))
     assert found["V_E could not be checked"] == "note"
     assert found["The critic sees no bad action"] == "note"
     assert "warning" not in found.values()
@@ -160,3 +160,49 @@ def test_real_adops_is_never_told_to_contradict(tmp_path: Path) -> None:
     )
     run(env, mode, steps=200)
     assert "opposite of the task at 0 % of steps" in " ".join(diagnosis.summarize(env.finish()))
+
+
+# The size of the bonus
+
+
+def large(folder: Path, bonus: float, steps: int = 60, **columns: Any) -> Any:
+    """With γ_I = 0.9 a constant bonus has a return of ten times its size."""
+    return synthetic.make(folder, intrinsic=np.full(steps, bonus), **columns)
+
+
+def test_size_of_the_return_by_hand(tmp_path: Path) -> None:
+    recording = large(tmp_path, 2.0)
+    filled = 20.0 * (1.0 - 0.9 ** np.arange(11, 61))  # after one horizon of ten steps
+    assert size.return_size(recording) == pytest.approx(np.sqrt(np.mean(filled**2)), rel=1e-9)
+    scaled = large(tmp_path, 2.0, meta={"intrinsic_scale": 0.5})
+    assert size.return_size(scaled) == pytest.approx(size.return_size(large(tmp_path, 1.0)))
+    assert np.isnan(size.return_size(large(tmp_path, 2.0, steps=19)))
+
+
+def test_dummy_resets_do_not_move_the_size(tmp_path: Path) -> None:
+    valid = np.ones(60, dtype=bool)
+    valid[30] = False
+    with_dummy = synthetic.make(tmp_path, intrinsic=np.where(valid, 2.0, 0.0), valid=valid)
+    assert size.return_size(with_dummy) == pytest.approx(
+        size.return_size(large(tmp_path, 2.0, steps=59))
+    )
+
+
+def test_a_bonus_far_from_unit_size_is_told_with_the_values_it_makes(tmp_path: Path) -> None:
+    values = {"value_int": np.full(60, 20.0), "value_ext": np.full(60, 0.5)}
+    finding = next(
+        f for f in diagnosis.diagnose(large(tmp_path, 2.0, **values)) if "bonus is" in f.title
+    )
+    assert (finding.kind, finding.title) == ("warning", "The bonus is large")
+    assert "root mean square of 18.8" in finding.text
+    assert "V_I has a size of 20 beside 0.5 of V_E" in finding.text
+    assert 'normalizer="rms"' in finding.text
+    assert titles(large(tmp_path, 0.001))["The bonus is small"] == "note"
+    for fine in (large(tmp_path, 0.1), large(tmp_path, 2.0, steps=19), large(tmp_path, 0.0)):
+        assert not any("bonus is" in title for title in titles(fine))
+    text = next(
+        f.text
+        for f in diagnosis.diagnose(large(tmp_path, 2.0, critic=False))
+        if "is large" in f.title
+    )
+    assert "V_I has" not in text

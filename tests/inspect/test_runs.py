@@ -95,3 +95,17 @@ def test_damaged_settings_label_no_page(tmp_path: Path, damage: str) -> None:
     config.write_text(text[:-9] if damage == "cut off" else text.replace("Maze", "Made"))
     with pytest.raises(ValueError, match=r"config\.json .*Restore it, or delete it"):
         Run(tmp_path)
+
+
+@pytest.mark.parametrize(("value_int", "told"), [(22.5, True), (2.9, False)])
+def test_a_bonus_that_swamps_the_task_is_told(tmp_path: Path, value_int: float, told: bool) -> None:
+    early = np.zeros(18)  # only the last tenth counts
+    run = make_run(
+        tmp_path,
+        charts__value_int=np.r_[early, value_int, value_int],
+        charts__value_ext=np.r_[early, 0.75, 0.75],
+    )
+    found = {finding.title: finding.text for finding in diagnose_run(run)}
+    assert ("The bonus is large" in found) == told
+    if told:
+        assert "V_I has a size of 22.5 beside 0.75 of V_E" in found["The bonus is large"]

@@ -89,22 +89,66 @@ def test_torch_source() -> None:
 
 
 def test_normalizer_scales_what_the_source_gives() -> None:
-    normalizer = IntrinsicReturnNormalizer(3, gamma=0.5)
+    normalizer = IntrinsicReturnNormalizer(3, gamma=0.5, warm_up=3)
     env = IntrinsicRewardWrapper(
         tk.make_vector("sync", AutoresetMode.SAME_STEP), tk.source, normalizer=normalizer
     )
     plain = IntrinsicRewardWrapper(tk.make_vector("sync", AutoresetMode.SAME_STEP), tk.source)
-    twin = IntrinsicReturnNormalizer(3, gamma=0.5)
+    twin = IntrinsicReturnNormalizer(3, gamma=0.5, warm_up=3)
     env.reset(seed=0), plain.reset(seed=0)
     for _ in range(10):
         f, raw = (e.step(ZERO)[4]["intrinsic_reward"] for e in (env, plain))
         np.testing.assert_array_equal(f, twin(raw))
 
 
+@pytest.mark.parametrize("rule", ["std", "rms"])
+@pytest.mark.parametrize("mode", [None, *AutoresetMode])
+def test_one_word_normalizes_single_and_vector_envs(mode: Any, rule: Any) -> None:
+    """As by an object of the same rule, dummy resets left out, and on after a resume."""
+
+    def build(normalizer: Any) -> Any:
+        env = tk.ScriptedEnv() if mode is None else tk.make_vector("sync", mode)
+        return IntrinsicRewardWrapper(env, tk.source, normalizer=normalizer)
+
+    rows = 1 if mode is None else 3
+    rng = np.random.default_rng(0)
+    actions = rng.integers(0, 3, (160, rows))
+    word, twin, raw = build(rule), IntrinsicReturnNormalizer(rows, rule=rule), build(None)
+    word.reset(seed=0), raw.reset(seed=0)
+    paid = []
+    for t, action in enumerate(actions):
+        action = int(action[0]) if mode is None else action
+        results = [env.step(action) for env in (word, raw)]
+        infos = [result[4] for result in results]
+        valid = np.ones(rows, dtype=bool) if mode is None else infos[0]["_intrinsic_reward"]
+        found, given = (np.atleast_1d(info["intrinsic_reward"]) for info in infos)
+        np.testing.assert_array_equal(found, twin(given, valid))
+        paid.append(found.any())
+        ended = np.atleast_1d(results[0][2] | results[0][3])
+        if mode in (None, AutoresetMode.DISABLED) and ended.any():
+            options = {} if mode is None else {"options": {"reset_mask": ended}}
+            word.reset(**options), raw.reset(**options)
+        if t == 120:
+            state = word.state_dict()["normalizer"]
+            word.runner.normalizer = IntrinsicReturnNormalizer(rows, rule=rule)
+            word.runner.normalizer.load_state_dict(state)
+    assert not any(paid[:99])
+    assert np.mean(paid[150:]) > 0.5
+
+
+def test_the_word_is_kept_in_the_spec_and_checked() -> None:
+    env = IntrinsicRewardWrapper(gym.make(tk.CLIFF), CountBonus(), normalizer="rms")
+    assert gym.make(env.spec).runner.normalizer.rule == "rms"
+    assert gym.envs.registration.EnvSpec.from_json(env.spec.to_json()) is not None
+    with pytest.raises(ValueError, match=r"rule must be one of \('std', 'rms'\), got 'return'"):
+        IntrinsicRewardWrapper(gym.make(tk.CLIFF), CountBonus(), normalizer="return")  # type: ignore[arg-type]
+
+
 def test_state_dict_round_trip() -> None:
     def build() -> Any:
         env = gym.make(tk.CLIFF)
-        return IntrinsicRewardWrapper(env, CountBonus(), normalizer=IntrinsicReturnNormalizer(1))
+        normalizer = IntrinsicReturnNormalizer(1, warm_up=2)
+        return IntrinsicRewardWrapper(env, CountBonus(), normalizer=normalizer)
 
     first, second = build(), build()
     first.reset(seed=0)

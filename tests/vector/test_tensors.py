@@ -75,7 +75,7 @@ def scripted(kind: str = "box", mode: AutoresetMode = AutoresetMode.SAME_STEP) -
 
 def stack(env: VectorEnv, method: str = "adops", device: str = "cpu", source: Any = None) -> Any:
     """Return a stack with a critic that learns, so that every observation leaves its trace."""
-    normalizer = IntrinsicReturnNormalizer(env.num_envs)
+    normalizer = IntrinsicReturnNormalizer(env.num_envs, warm_up=2)
     critic = TDCritic(env.single_observation_space, batch_size=32, seed=0, device=device)
     settings: dict[str, Any] = {
         "pbrs": {"potential": lambda obs, t: obs[:, 0], "gamma": 0.9},
