@@ -1,4 +1,4 @@
-"""Stable-Baselines3 on a stack: an adapter to its `VecEnv`, a logger, a replay buffer.
+"""Stable-Baselines3 on a stack: an adapter to its `VecEnv`, a logger, a clamp, a replay buffer.
 
 Needs Stable-Baselines3 (`pip install adops-wrappers[sb3]`).
 """
@@ -23,10 +23,11 @@ from adops_wrappers.arrays import (
     to_numpy,
 )
 from adops_wrappers.episodes import EnvLayout
+from adops_wrappers.sb3_advantage import AdvantageClampCallback
 from adops_wrappers.sb3_replay import ShapedReplayBuffer
 from adops_wrappers.stack import find_layer, layers
 
-__all__ = ["SB3VecEnv", "ShapedReplayBuffer", "ShapingCallback"]
+__all__ = ["AdvantageClampCallback", "SB3VecEnv", "ShapedReplayBuffer", "ShapingCallback"]
 
 _KEYS = ("extrinsic_reward", "raw_intrinsic_reward", "intrinsic_reward", "shaping_correction")
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from adops_wrappers.arrays import BoolArray, FloatArray
 from adops_wrappers.shaping import ADOPS, Transition
+from adops_wrappers.shaping.advantage import clamp_advantage
 from adops_wrappers.tabular import FiniteMDP, FutureBonus, audit
 from adops_wrappers.tabular.graph import IntArray
 
@@ -117,9 +118,10 @@ def markov_checks(mdp: FiniteMDP, kind: Kind, bonus: FloatArray, rng: Any) -> Ch
         bool(np.allclose(unchanged[alive], reward[alive], rtol=0.0, atol=1e-9)),
     )
     yield "F = R after GRM(1) rewards no action", grm_is_blind(mdp, reward)
-    lowered, raw_lowered = npg_lowers_value(mdp, bonus, rng)
-    yield "natural gradient step with ADOPS lowers no V_E", not lowered
-    yield "natural gradient step with raw F lowers no V_E", not raw_lowered
+    lowered = npg_lowers_value(mdp, bonus, rng)
+    yield "natural gradient step with ADOPS lowers no V_E", not lowered.adops
+    yield "natural gradient step with ADOPS on the advantage lowers no V_E", not lowered.clamped
+    yield "natural gradient step with raw F lowers no V_E", not lowered.raw
 
 
 def history_checks(mdp: FiniteMDP, bonus: FloatArray, rng: Any) -> Checks:
@@ -151,10 +153,19 @@ def grm_is_blind(mdp: FiniteMDP, bonus: FloatArray) -> bool:
     return audit(silent, bonus, "grm").preserved
 
 
+class Lowered(NamedTuple):
+    """Whether a natural gradient step lowered V_E in some state, for each way to shape."""
+
+    adops: bool
+    clamped: bool
+    """With ADOPS on the advantage: raw F, and A_E and A_I summed by `clamp_advantage`."""
+    raw: bool
+
+
 def npg_lowers_value(
     mdp: FiniteMDP, bonus: FloatArray, rng: np.random.Generator, step_size: float = 1.0
-) -> tuple[bool, bool]:
-    """Return whether one step π ∝ π·exp(η·A) lowers V_E anywhere, with ADOPS and with raw F.
+) -> Lowered:
+    """Return whether one step π ∝ π·exp(η·A) lowers V_E anywhere.
 
     A_E is exact for a random policy; V_I is arbitrary noise.
     """
@@ -171,14 +182,15 @@ def npg_lowers_value(
     zeros = np.zeros(len(repeated))
     rows = Transition(zeros, flat[0], zeros, repeated, zeros, flat[1], flat[2], no, no, ~no)
     shaper = ADOPS(len(repeated), gamma_ext=mdp.gamma, gamma_int=mdp.gamma)
+    adops, raw = (s + mdp.gamma * flat[1] - repeated for s in (shaper.step(rows), flat[0]))
     answers = []
-    for shaped in (shaper.step(rows), flat[0]):
-        total = (flat[2] + shaped + mdp.gamma * flat[1] - repeated).reshape(policy.shape)
+    for total in (flat[2] + adops, clamp_advantage(flat[2], raw), flat[2] + raw):
+        total = total.reshape(policy.shape)
         total = total - total.max(axis=1, keepdims=True)
         stepped = policy * np.exp(step_size * total)
         stepped /= stepped.sum(axis=1, keepdims=True)
         answers.append(bool((mdp.evaluate(stepped).v < value.v - 1e-9).any()))
-    return answers[0], answers[1]
+    return Lowered(*answers)
 
 
 def _expected_w(mdp: FiniteMDP, bonus: FloatArray) -> FloatArray:

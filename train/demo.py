@@ -29,6 +29,7 @@ ARMS = {"raw bonus": ("none", {}), "ADOPS": ("adops", {"epsilon": "0.01"})}
 COLOURS = {"raw bonus": "tab:red", "ADOPS": "tab:blue"}
 LEARNER = {
     "bonus": "count",
+    "normalize_intrinsic": "no",
     "num_envs": "64",
     "num_steps": "64",
     "learning_rate": "0.001",

@@ -34,6 +34,7 @@ from adops_wrappers import (
     IntrinsicReturnNormalizer,
     IntrinsicRewardWrapper,
 )
+from adops_wrappers.shaping.advantage import AdvantageFloor, AdvantageSum
 
 # --- end of wrapper stack: imports
 from adops_wrappers.training.acting import Actor, bring_scores
@@ -43,7 +44,7 @@ from adops_wrappers.training.encoding import Encoder, Whitening
 from adops_wrappers.training.envs import EpisodeHistory, with_statistics
 from adops_wrappers.training.exit import failing_on
 from adops_wrappers.training.gradients import allow_tf32, clip_gradients
-from adops_wrappers.training.metrics import conflicts, explained_variance, mean, spread
+from adops_wrappers.training.metrics import conflicts, critic_fit, mean, streams, sum_conflicts
 from adops_wrappers.training.minibatches import order_of_other_codes, upload
 from adops_wrappers.training.progress import Clock
 from adops_wrappers.training.run import Run
@@ -73,8 +74,9 @@ class Args(ScriptArgs):
 
     bonus: Literal["rnd", "count", "none"] = "rnd"
     """source of F: random network distillation, 1/sqrt(visits), or none"""
-    normalize_intrinsic: Literal["auto", "yes", "no"] = "auto"
-    """divide F by the running std of its discounted return; auto means only with rnd"""
+    normalize_intrinsic: Literal["auto", "std", "rms", "no"] = "auto"
+    """divide F by the running std or root mean square of its discounted return; F is 0 until that
+    is known; auto means std with rnd (Burda) and rms with others"""
     int_bootstrap: Literal["reset", "final", "none"] = "reset"
     """V_I at an episode's end, for learner and shaping: that of the next episode's first
     observation (non-episodic, as in RND), of the final observation, or 0 if terminated"""
@@ -112,7 +114,7 @@ class Args(ScriptArgs):
     norm_adv: bool = False
     """standardise the combined advantage in each minibatch"""
     scale_adv: bool = False
-    """divide the combined advantage by its root mean square in each minibatch; signs stay"""
+    """divide it by its root mean square, at least a tenth of that of all updates; signs stay"""
     max_grad_norm: float = 0.5
     """largest gradient norm; 0 means no clipping"""
     update_proportion: float = 0.0
@@ -156,6 +158,11 @@ def wrap_stack(args: Args, envs: VectorEnv, learner: Learner) -> Any:
         normalize=args.normalize,
         alpha=args.alpha,
     )
+
+
+def add_streams(args: Args) -> AdvantageSum:
+    """Return what makes one advantage of the extrinsic and the intrinsic one."""
+    return AdvantageSum(args.ext_coef, args.int_coef)
 
 
 # --- end of wrapper stack
@@ -333,9 +340,9 @@ class Learner:
             for part in ("target", "predictor", "whitening"):
                 self.parts[part] = getattr(rnd, part)
             rnd.predictor = compiled(rnd.predictor)
-        scaled = {"auto": args.bonus == "rnd", "yes": True, "no": False}[args.normalize_intrinsic]
+        auto, rule = "std" if args.bonus == "rnd" else "rms", args.normalize_intrinsic
         scale = partial(IntrinsicReturnNormalizer, envs, gamma=args.gamma_int, update="manual")
-        self.normalizer = scale() if scaled else None
+        self.normalizer = None if rule == "no" else scale(rule=auto if rule == "auto" else rule)
 
 
 def gae(
@@ -397,10 +404,11 @@ def learn(args: Args, run: Run) -> None:
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=args.adam_eps, fused=True)
     statistics = with_statistics(base, args, encoder.kind, args.end_at_truncation)
     with failing_on(ValueError):
-        envs = wrap_stack(args, statistics, learner)
+        envs, combine = wrap_stack(args, statistics, learner), add_streams(args)
+    floor = AdvantageFloor()
 
     # Start or resume
-    run.track(**learner.parts, optimizer=optimizer, history=history)
+    run.track(**learner.parts, optimizer=optimizer, history=history, combine=combine, floor=floor)
     if not run.restore(envs):
         if rnd is not None and args.obs_norm_init_iterations:
             warm_up(args, base, learner, ranks)
@@ -444,14 +452,16 @@ def learn(args: Args, run: Run) -> None:
         next_values, goes_on = bootstrap(values, final_values, terminated, truncated, *rule)
         advantages = gae(rewards, values[:-1], next_values, goes_on, gamma, args.gae_lambda)
         returns = advantages + values[:-1]
-        combined = args.ext_coef * advantages[:, 0] + args.int_coef * advantages[:, 1]
+        combine.observe(ranks.gather(rewards[:, 0].any()))
+        combined = combine(advantages[:, 0], advantages[:, 1])
         clock.lap("returns")
 
         # Update
         allow_tf32(args.tf32)
         flat_stored, taken = stored.flatten(0, 1), torch.as_tensor(actions, device=device).flatten()
         flat_advantages = to_device(combined).flatten()
-        all_advantages = to_device(ranks.side_by_side(combined)).flatten()
+        of_ranks = ranks.side_by_side(combined)
+        least, all_advantages = floor.after(of_ranks), to_device(of_ranks).flatten()
         flat_returns = to_device(returns.transpose(0, 2, 1)).flatten(0, 1)
         with torch.no_grad():
             old = logits.flatten(0, 1).log_softmax(-1)
@@ -479,7 +489,7 @@ def learn(args: Args, run: Run) -> None:
                 if args.norm_adv:
                     advantage = (advantage - of_all.mean()) / (of_all.std() + 1e-8)
                 elif args.scale_adv:
-                    advantage = advantage / (of_all.square().mean().sqrt() + 1e-8)
+                    advantage = advantage / of_all.square().mean().sqrt().clamp(min=least)
                 clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
                 policy_loss = -torch.min(advantage * ratio, advantage * clipped).sum() / count
                 value_losses = (new_values.float() - flat_returns[rows]).square().sum(0) / count
@@ -530,33 +540,25 @@ def learn(args: Args, run: Run) -> None:
         history.add(finished)
         bonus = raw * envs.core.intrinsic_scale
         deltas = np.stack([rewards[:, 0], bonus], 1) + gamma * next_values - values[:-1]
-        conflict = conflicts(envs.shaper, deltas[:, 0], deltas[:, 1])
-        seen = (bonus, rewards[:, 1], correction, conflict, values[:-1], returns)
-        all_raw, all_shaped, all_corrections, conflict, *fit = ranks.side_by_side_on_main(*seen)
+        one_step = conflicts(envs.shaper, deltas[:, 0], deltas[:, 1])
+        sums, clamped = sum_conflicts(combine, advantages, combined)
+        seen = (bonus, rewards[:, 1], correction, one_step, sums, clamped, values[:-1], returns)
+        *flows, one_step, sums, clamped, v, g = ranks.side_by_side_on_main(*seen)
         metrics = {
-            "charts/episodic_return": mean([episode.score for episode in finished]),
-            "charts/episodic_length": mean([episode.length for episode in finished]),
-            "charts/episodic_return_recent": history.recent_return,
-            "charts/episodes": history.episodes,
+            **history.metrics(finished),
             "charts/learning_rate": args.learning_rate,
             "charts/action_prob": action_prob,
             "charts/action_prob_max": action_prob_max,
-            "charts/intrinsic_std": 1.0 if normalizer is None else normalizer.std,
+            "charts/intrinsic_scale": 1.0 if normalizer is None else normalizer.scale,
             **losses,
             "losses/value_loss": losses["losses/value_loss_ext"] + losses["losses/value_loss_int"],
-            "losses/explained_variance_ext": explained_variance(*fit, 0),
-            "losses/explained_variance_int": explained_variance(*fit, 1),
-            **spread("shaping/raw", all_raw),
-            **spread("shaping/shaped", all_shaped),
-            **spread("shaping/correction", all_corrections),
-            "shaping/conflict_rate": mean(conflict),
-            "shaping/intervention_rate": mean(all_corrections != 0.0),
+            **critic_fit(v, g),
+            **streams(*flows),
+            "shaping/conflict_rate": mean(one_step),
+            "shaping/advantage_conflict_rate": mean(sums),
+            "shaping/advantage_intervention_rate": mean(clamped),
             "shaping/zeta": zeta,
-            "charts/SPS": batch / clock.total,
-            "time/env": clock["rollout"] - clock["forward"] - clock["bonus"],
-            "time/forward": clock["forward"],
-            "time/bonus": clock["bonus"],
-            "time/update": clock["update"],
+            **clock.metrics(batch),
         }
         if statistics.rooms is not None:
             metrics["charts/rooms"] = len(set().union(*ranks.gather_on_main(statistics.rooms)))

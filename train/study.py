@@ -45,6 +45,7 @@ METHODS: dict[str, tuple[str, dict[str, str]]] = {
 
 LEARNER = {
     "bonus": "count",
+    "normalize_intrinsic": "no",
     "num_envs": "64",
     "num_steps": "64",
     "total_iterations": "80",
@@ -57,7 +58,7 @@ LEARNER = {
     "tensorboard": "False",
 }
 """Settings of all runs of the laptop tier; the others are ppo_rnd.py's defaults."""
-RND = {"bonus": "rnd", "obs_norm_init_iterations": "2"}
+RND = {"bonus": "rnd", "normalize_intrinsic": "auto", "obs_norm_init_iterations": "2"}
 SMALL = {"num_envs": "8", "num_steps": "32", "total_iterations": "12", "checkpoint_every": "0"}
 """Over LEARNER, for the smoke tier."""
 

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import json
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -265,6 +265,15 @@ class EpisodeHistory:
     def recent_return(self) -> float | None:
         """The mean return of the last hundred episodes; None before the first."""
         return mean(self.recent)
+
+    def metrics(self, finished: Sequence[Finished]) -> dict[str, float | None]:
+        """Return what the episodes of an iteration scored, and those so far."""
+        return {
+            "charts/episodic_return": mean([episode.score for episode in finished]),
+            "charts/episodic_length": mean([episode.length for episode in finished]),
+            "charts/episodic_return_recent": self.recent_return,
+            "charts/episodes": self.episodes,
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Return the count and the returns."""

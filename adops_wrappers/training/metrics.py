@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adops_wrappers.shaping import Shaper
+from adops_wrappers.shaping.advantage import AdvantageSum
 from adops_wrappers.shaping.conflict import contradicts
 from adops_wrappers.shaping.methods import method_of
 
@@ -24,6 +25,26 @@ def mean(values: Sequence[float] | Array) -> float | None:
 def spread(name: str, values: Array) -> dict[str, float | None]:
     """Return the mean and the extremes under NAME_mean, NAME_min and NAME_max."""
     return {f"{name}_{s}": float(getattr(values, s)()) for s in ("mean", "min", "max")}
+
+
+def streams(raw: Array, shaped: Array, correction: Array) -> dict[str, float | None]:
+    """Return the spread of F, of F' and of what the method changed, and how often it did."""
+    return {
+        **spread("shaping/raw", raw),
+        **spread("shaping/shaped", shaped),
+        **spread("shaping/correction", correction),
+        "shaping/intervention_rate": mean(correction != 0.0),
+    }
+
+
+def critic_fit(values: Array, returns: Array) -> dict[str, float | None]:
+    """Return the mean of V_E and of V_I, and how much of the returns they explain."""
+    return {
+        "charts/value_ext": mean(values[:, 0]),
+        "charts/value_int": mean(values[:, 1]),
+        "losses/explained_variance_ext": explained_variance(values, returns, 0),
+        "losses/explained_variance_int": explained_variance(values, returns, 1),
+    }
 
 
 def explained_variance(values: Array, returns: Array, stream: int) -> float:
@@ -49,3 +70,17 @@ def conflicts(shaper: Shaper, delta_ext: Array, delta_int: Array) -> npt.NDArray
         rule = {name: getattr(shaper, name) for name in rule}
     total = rule["ext_coef"] * delta_ext + rule["int_coef"] * delta_int
     return contradicts(delta_ext, total, rule["tie_tolerance"])
+
+
+def sum_conflicts(
+    combine: AdvantageSum, advantages: Array, combined: Array
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return where the plain sum of advantages turns the sign of A_E, and where it was clamped.
+
+    Args:
+        combine: The sum, plain or clamped.
+        advantages: A_E and A_I, shape (steps, 2, envs).
+        combined: What `combine` made of them.
+    """
+    plain = combine.plain(advantages[:, 0], advantages[:, 1])
+    return contradicts(advantages[:, 0], plain), combined != plain

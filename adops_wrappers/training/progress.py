@@ -58,6 +58,16 @@ class Clock:
         """The seconds since this iteration began."""
         return time.perf_counter() - self._began
 
+    def metrics(self, steps: int) -> dict[str, float | None]:
+        """Return the speed of an iteration of so many steps, and where its time went."""
+        return {
+            "charts/SPS": steps / self.total,
+            "time/env": self["rollout"] - self["forward"] - self["bonus"],
+            "time/forward": self["forward"],
+            "time/bonus": self["bonus"],
+            "time/update": self["update"],
+        }
+
 
 class Progress:
     """A progress bar in a terminal; elsewhere a line every half minute.

@@ -141,6 +141,22 @@ def test_later_iterations_stay_those_of_one_process(tmp_path, ppo_rnd, two):
     assert_same_metrics(two, one, 4, rel=1e-3)
 
 
+def test_ranks_clamp_from_the_same_reward_on(tmp_path, ppo_rnd):
+    """The first reward is one rank's; the clamp and its floor are those of one process."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    own = ["--shaping", "none", "--clamp-advantage", "--scale-adv", "--total-iterations", "4"]
+    process = start_two(*FLAGS, *own, "--run-dir", str(two))
+    ppo_rnd.train(ppo_rnd.parse_args([*FLAGS, *own, "--run-dir", str(one)]))
+    output = end_of(process)
+    assert process.returncode == 0, output
+    assert_same_metrics(two, one, 4, rel=1e-3)
+    rates = [float(row["shaping/advantage_intervention_rate"]) for row in learned(two)]
+    assert rates[-1] > 0.0
+    ours, theirs = (newest_state(path)["shared"] for path in (two, one))
+    assert ours["combine"] == theirs["combine"] == {"rewarded": True}
+    assert ours["floor"]["mean_square"] == pytest.approx(theirs["floor"]["mean_square"], rel=1e-3)
+
+
 def test_every_rank_normalises_alike(two):
     """Moments are those of all envs, on every rank; the filters are each rank's own."""
     state = newest_state(two)

@@ -294,10 +294,10 @@ def test_scale_of_the_bonus_is_burdas_one_rollout_late(ppo_rnd, recorded, tmp_pa
     for row, before, rollout in zip(rows, [None, *rows], rollouts, strict=False):
         if before is not None:
             used = rollout.mean() / float(row["shaping/raw_mean"])
-            assert used == pytest.approx(float(before["charts/intrinsic_std"]), rel=1e-6)
+            assert used == pytest.approx(float(before["charts/intrinsic_scale"]), rel=1e-6)
         for bonuses in rollout:
             scale.add(bonuses)
-        assert float(row["charts/intrinsic_std"]) == pytest.approx(scale.std, rel=1e-9)
+        assert float(row["charts/intrinsic_scale"]) == pytest.approx(scale.std, rel=1e-9)
 
 
 def test_whitening_equals_the_moments_of_all_inputs(ppo_rnd, recorded, tmp_path):

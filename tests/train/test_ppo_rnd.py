@@ -173,16 +173,16 @@ def test_normaliser_against_a_golden_array():
     # By hand: gamma = 1/2, two envs, F below; G = F0, F0/2 + F1, ...
     normalizer = IntrinsicReturnNormalizer(2, gamma=0.5, update="manual")
     bonuses = np.array([[4.0, 0.0], [0.0, 2.0], [2.0, 2.0]])
-    assert [normalizer(f).tolist() for f in bonuses] == bonuses.tolist()  # no scale yet
+    assert [normalizer(f).tolist() for f in bonuses] == [[0.0, 0.0]] * 3  # no scale yet
     normalizer.update()
     golden = np.array([4.0, 0.0, 2.0, 2.0, 3.0, 3.0])
-    assert normalizer.std == pytest.approx(golden.std(), rel=1e-12)
+    assert normalizer.scale == pytest.approx(golden.std(), rel=1e-12)
     # Within the next rollout the scale stands still; its own returns count after update().
     scaled = normalizer(np.array([1.0, 3.0]))
     np.testing.assert_allclose(scaled, np.array([1.0, 3.0]) / golden.std())
     normalizer.update()
     golden = np.append(golden, [2.5, 4.5])
-    assert normalizer.std == pytest.approx(golden.std(), rel=1e-12)
+    assert normalizer.scale == pytest.approx(golden.std(), rel=1e-12)
 
 
 def test_the_scale_after_a_rollout_is_that_of_its_own_returns(ppo_rnd, tmp_path, monkeypatch):
@@ -199,7 +199,7 @@ def test_the_scale_after_a_rollout_is_that_of_its_own_returns(ppo_rnd, tmp_path,
     for bonus in scores:
         filtered = 0.99 * filtered + bonus
         returns.append(filtered)
-    found = float(learned(tmp_path / "run")[0]["charts/intrinsic_std"])
+    found = float(learned(tmp_path / "run")[0]["charts/intrinsic_scale"])
     assert found == pytest.approx(np.std(returns), rel=1e-6)
 
 
@@ -376,13 +376,91 @@ def test_adopes_half_halves_the_bonus(runs):
 
 
 def test_bonus_sources(ppo_rnd, tmp_path):
+    settings = {"total_iterations": 1, "normalize_intrinsic": "no"}
     for bonus in ("count", "none"):
-        ppo_rnd.train(small(ppo_rnd, tmp_path, bonus, bonus=bonus, total_iterations=1))
+        ppo_rnd.train(small(ppo_rnd, tmp_path, bonus, bonus=bonus, **settings))
     counted, silent = (learned(tmp_path / bonus)[0] for bonus in ("count", "none"))
     assert float(counted["shaping/raw_max"]) == 1.0  # a first visit
-    assert float(counted["charts/intrinsic_std"]) == 1.0
+    assert float(counted["charts/intrinsic_scale"]) == 1.0
     assert float(silent["shaping/raw_max"]) == 0.0
     assert float(silent["losses/fwd_loss"]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("bonus", "flag", "rule"),
+    [("rnd", "auto", "std"), ("count", "auto", "rms"), ("rnd", "rms", "rms"), ("count", "no", "")],
+)
+def test_every_bonus_is_normalised_unless_switched_off(ppo_rnd, bonus, flag, rule):
+    normalizer = make_learner(ppo_rnd, bonus=bonus, normalize_intrinsic=flag).normalizer
+    assert getattr(normalizer, "rule", "") == rule
+
+
+def test_counts_pay_nothing_before_their_size_is_known(ppo_rnd, tmp_path, monkeypatch):
+    """Counts of twice the size make the same run; its first rollout has no bonus."""
+    make = ppo_rnd.CountBonus
+    for name, scale in (("one", 1.0), ("two", 2.0)):
+        monkeypatch.setattr(ppo_rnd, "CountBonus", lambda scale=scale: make(scale=scale))
+        ppo_rnd.train(small(ppo_rnd, tmp_path, name, bonus="count"))
+    one, two = learned(tmp_path / "one"), learned(tmp_path / "two")
+    assert float(one[0]["shaping/shaped_max"]) == 0.0 < float(one[1]["shaping/shaped_max"])
+    for first, second in zip(one, two, strict=True):
+        scales = [float(row.pop("charts/intrinsic_scale")) for row in (first, second)]
+        assert scales[1] == 2.0 * scales[0]
+        assert first == second
+
+
+# ADOPS on the advantage
+
+
+def test_clamp_begins_with_the_first_reward_and_resumes_exactly(ppo_rnd, tmp_path):
+    args = small(
+        ppo_rnd,
+        tmp_path,
+        clamp_advantage=True,
+        scale_adv=True,
+        total_iterations=8,
+        checkpoint_every=4,
+        seed=4,
+    )
+    ppo_rnd.train(args)
+    expected = learned(tmp_path / "run")
+    rewarded = False
+    for row in expected:
+        rewarded |= float(row["charts/episodic_return"] or 0.0) > 0.0
+        clamped = float(row["shaping/advantage_intervention_rate"])
+        assert (clamped > 0.0) == rewarded
+        # What is clamped is what contradicts, where the sum is not 0 already.
+        assert not rewarded or clamped == float(row["shaping/advantage_conflict_rate"])
+    assert rewarded
+    assert float(expected[0]["shaping/advantage_intervention_rate"]) == 0.0
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "00000008")
+    ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(tmp_path / "run")]))
+    assert learned(tmp_path / "run") == expected
+    state = checkpoint.load(tmp_path / "run").state["shared"]
+    assert state["combine"] == {"rewarded": True}
+    assert state["floor"]["updates"] == 8
+
+
+def test_scaled_advantages_are_divided_by_no_less_than_the_floor(ppo_rnd, tmp_path, monkeypatch):
+    """At a ratio of 1 the policy's loss is minus the mean of what PPO learns from."""
+    sizes = {}
+
+    def run(name, least):
+        class Floor(ppo_rnd.AdvantageFloor):
+            def after(self, advantages):
+                sizes[name] = advantages.mean(), np.sqrt(np.square(advantages).mean())
+                return least
+
+        monkeypatch.setattr(ppo_rnd, "AdvantageFloor", Floor)
+        one = {"update_epochs": 1, "num_minibatches": 1, "total_iterations": 1}
+        ppo_rnd.train(small(ppo_rnd, tmp_path, name, scale_adv=True, **one))
+        mean, size = sizes[name]
+        found = float(learned(tmp_path / name)[0]["losses/policy_loss"])
+        assert found == pytest.approx(-mean / max(size, least), rel=1e-4)
+        return found
+
+    assert abs(run("collapsed", 1e3)) < 1e-2 * abs(run("plain", 1e-8))
+    assert sizes["collapsed"] == sizes["plain"]
 
 
 def test_one_network_pass_per_vector_step(ppo_rnd, tmp_path, monkeypatch):
@@ -522,6 +600,7 @@ def test_guarded_scale_turns_the_bonus_down_once_the_task_pays(ppo_rnd, tmp_path
         env_id="MountainCar-v0",  # pays at every step, and no episode ends so soon
         max_episode_steps=200,
         bonus="count",
+        normalize_intrinsic="no",
         shaping="guarded",
         balance=balance,
     )

@@ -16,7 +16,8 @@ from tests.train.scripts import TRAIN, learned, load_script, run_script
 
 pytest.importorskip("minigrid")
 
-METHODS = ("adops", "adopes", "pies", "pbim", "grm", "guarded")
+WRAPPERS = ("adops", "adopes", "pies", "pbim", "grm", "guarded")
+METHODS = (*WRAPPERS, "adops_advantage")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_script_differs_in_the_marked_blocks_alone(make_scripts, method):
 def test_there_is_a_script_for_every_shaper():
     """Names that stand for a preset of another method are flags of its script."""
     shapers = {METHODS_BY_NAME[name].shaper for name in trainable_methods()}
-    assert {METHODS_BY_NAME[method].shaper for method in METHODS} == shapers - {NoShaping}
+    assert {METHODS_BY_NAME[method].shaper for method in WRAPPERS} == shapers - {NoShaping}
     found = {path.stem for path in TRAIN.glob("ppo_rnd_*.py")}
     assert found == {f"ppo_rnd_{method}" for method in METHODS}
 
@@ -83,6 +84,10 @@ FLAGS = {
         ("--shaping", "grm-norm", "--delay", "3", "--alpha", "0.1"),
     ),
     "guarded": (("--balance", "0.3"), ("--shaping", "guarded", "--balance", "0.3")),
+    "adops_advantage": (
+        ("--intrinsic-scale", "4"),
+        ("--clamp-advantage", "--intrinsic-scale", "4"),
+    ),
 }
 SMALL = [
     *("--env-id", "MiniGrid-Empty-5x5-v0", "--max-episode-steps", "10", "--num-envs", "4"),

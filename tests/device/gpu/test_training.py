@@ -97,7 +97,7 @@ def test_amp_stays_near_full_precision(tmp_path: Path) -> None:
     flags = (*SMALL, "--shaping", "adops", "--total-iterations", "1")
     full, half = train(tmp_path / "full", *flags), train(tmp_path / "half", *flags, "--amp")
     assert half != full
-    for name in ("losses/entropy", "losses/fwd_loss", "charts/intrinsic_std"):
+    for name in ("losses/entropy", "losses/fwd_loss", "charts/intrinsic_scale"):
         assert float(half[0][name]) == pytest.approx(float(full[0][name]), rel=0.1), name
 
 
