@@ -1,9 +1,9 @@
-"""Steps per second of train/ppo_rnd.py by method, where the time goes, and how near the limit is.
+"""Steps per second of train/ppo_rnd.py by method, where the time goes, and the limit it approaches.
 
     python benchmarks/train_speed.py --methods none adops pbim --repetitions 3
 
-Every repetition runs all methods one after the other, so that a change of the machine's mood
-meets them alike. The first iteration of each run is left out.
+Every repetition runs all methods one after the other, so that drift in machine load affects them
+equally. The first iteration of each run is left out.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ class Settings:
     """Settings of the benchmark."""
 
     methods: tuple[str, ...] = ("none", "adops", "adopes", "pies", "pbim", "grm")
-    """methods to compare; the first one is what the others are held against"""
+    """methods to compare; the first one is the baseline"""
     repetitions: int = 2
-    """runs of each method"""
+    """number of runs of each method"""
     iterations: int = 3
-    """measured iterations of each run"""
+    """number of measured iterations of each run"""
     flags: str = ""
     """further flags of ppo_rnd.py, as in --flags="--update-proportion 0.25" """
     limit: bool = True
-    """estimate the physical limit as well"""
+    """also estimate the physical limit"""
 
 
 def run(method: str, settings: Settings) -> list[dict[str, float]]:
-    """Train for some iterations and return the rows of metrics.csv but the first."""
+    """Train for a few iterations and return all rows of metrics.csv but the first."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             *(sys.executable, str(ROOT / "train" / "ppo_rnd.py"), "--shaping", method),
@@ -72,7 +72,7 @@ def run(method: str, settings: Settings) -> list[dict[str, float]]:
 
 
 def best_sgemm() -> float:
-    """Return the best float32 matrix product found, in floating point operations a second."""
+    """Return the speed of the fastest float32 matrix product, in operations per second."""
     best = 0.0
     for size in (512, 1024, 2048):
         a, b = torch.rand(size, size), torch.rand(size, size)
@@ -84,7 +84,7 @@ def best_sgemm() -> float:
 
 
 def count_flops(module: torch.nn.Module, inputs: torch.Tensor, backward: bool) -> float:
-    """Return the operations per row of a pass, with its gradient if asked."""
+    """Return the operations per row of a forward pass, optionally with its backward pass."""
     with FlopCounterMode(display=False) as counter:
         outputs = module(inputs)
         if backward:
@@ -93,7 +93,7 @@ def count_flops(module: torch.nn.Module, inputs: torch.Tensor, backward: bool) -
 
 
 def physical_limit(args: Any) -> tuple[float, float, float]:
-    """Return the least seconds of an iteration, its operations and the env's seconds."""
+    """Return the shortest time of an iteration, its operations and the time in the envs."""
     kind = env_kind(args.env_id)
     envs = make_vector_env(args, kind, args.num_envs)
     encoder = Encoder(envs.single_observation_space, kind, torch.device("cpu"))
@@ -152,8 +152,8 @@ def main(settings: Settings) -> None:
             f"{100 * extra:+.1f} % |"
         )
     print(
-        f"\nrollout cost: what the method adds to the rollout of {base}, as a share of its "
-        "iteration; the update is the same work for all."
+        f"\nrollout cost: time that the method adds to the rollout of {base}, as a share of its "
+        "iteration; the update does the same work for all."
     )
     if settings.limit:
         seconds, operations, env_seconds = physical_limit(args)
