@@ -542,7 +542,7 @@ def learn(args: Args, run: Run) -> None:
         seen = (bonus, rewards[:, 1], correction, one_step, sums, clamped, values[:-1], returns)
         *flows, one_step, sums, clamped, v, g = ranks.side_by_side_on_main(*seen)
         metrics = {
-            **history.metrics(finished),
+            **history.metrics(finished, statistics.counts),
             "charts/learning_rate": args.learning_rate,
             "charts/action_prob": action_prob,
             "charts/action_prob_max": action_prob_max,

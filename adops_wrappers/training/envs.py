@@ -9,6 +9,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 ROOM_BYTE = 3
 """The byte of RAM in which Montezuma's Revenge keeps the room number."""
+COUNT_TAGS = {"stages": "charts/stages", "rooms": "charts/episodic_rooms"}
+"""The metrics of what MiniZuma counts in an episode."""
 
 
 def env_kind(env_id: str) -> str:
@@ -141,6 +144,8 @@ class Finished(NamedTuple):
 
     score: float
     length: int
+    counts: tuple[int, ...] = ()
+    """What the env counted in it, in the order of `EpisodeStatistics.counts`."""
 
 
 class EpisodeStatistics(AnyVectorWrapper):
@@ -150,14 +155,21 @@ class EpisodeStatistics(AnyVectorWrapper):
         env: The envs.
         scale: Factor on the reward.
         end_at_truncation: Whether to report truncated episodes as terminated.
+        counts: The keys of `info` under which the env counts what an episode achieved.
     """
 
     rooms: set[int] | None = None
     """The rooms visited so far, if they can be read."""
 
-    def __init__(self, env: VectorEnv, scale: float = 1.0, end_at_truncation: bool = False) -> None:
+    def __init__(
+        self,
+        env: VectorEnv,
+        scale: float = 1.0,
+        end_at_truncation: bool = False,
+        counts: Sequence[str] = (),
+    ) -> None:
         super().__init__(env)
-        self.scale, self.end_at_truncation = scale, end_at_truncation
+        self.scale, self.end_at_truncation, self.counts = scale, end_at_truncation, counts
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, dtype=np.int64)
         self.finished: list[Finished] = []
@@ -181,7 +193,9 @@ class EpisodeStatistics(AnyVectorWrapper):
         ended = np.logical_or(terminated, truncated)
         if ended.any():
             scores, lengths = self.returns[ended].tolist(), self.lengths[ended].tolist()
-            self.finished += map(Finished, scores, lengths)
+            counted = [info["final_info"][key][ended].tolist() for key in self.counts]
+            counts = zip(*counted, strict=True) if counted else repeat(())
+            self.finished += map(Finished, scores, lengths, counts)
             self.returns[ended] = 0.0
             self.lengths[ended] = 0
         if self.end_at_truncation:
@@ -212,8 +226,8 @@ class RoomStatistics(EpisodeStatistics):
 
     rooms: set[int]
 
-    def __init__(self, env: VectorEnv, scale: float = 1.0, end_at_truncation: bool = False) -> None:
-        super().__init__(env, scale, end_at_truncation)
+    def __init__(self, env: VectorEnv, *settings: Any) -> None:
+        super().__init__(env, *settings)
         self.rooms = set()
 
     def step(self, actions: Any) -> Any:
@@ -240,7 +254,8 @@ def with_statistics(
     scale = args.reward_scale or (0.001 if kind == "atari" else 1.0)
     has_ram = kind == "atari" and args.atari_backend == "sync"
     statistics = RoomStatistics if has_ram else EpisodeStatistics
-    return statistics(envs, scale, end_at_truncation)
+    counts = ("stages", "rooms") if "MiniZuma" in args.env_id else ()
+    return statistics(envs, scale, end_at_truncation, counts)
 
 
 def room_of(env: Any) -> int:
@@ -266,13 +281,19 @@ class EpisodeHistory:
         """The mean return of the last hundred episodes; None before the first."""
         return mean(self.recent)
 
-    def metrics(self, finished: Sequence[Finished]) -> dict[str, float | None]:
-        """Return what the episodes of an iteration scored, and those so far."""
+    def metrics(
+        self, finished: Sequence[Finished], counts: Sequence[str] = ()
+    ) -> dict[str, float | None]:
+        """Return what the episodes of an iteration scored and counted, and those so far."""
         return {
             "charts/episodic_return": mean([episode.score for episode in finished]),
             "charts/episodic_length": mean([episode.length for episode in finished]),
             "charts/episodic_return_recent": self.recent_return,
             "charts/episodes": self.episodes,
+            **{
+                COUNT_TAGS[key]: mean([episode.counts[column] for episode in finished])
+                for column, key in enumerate(counts)
+            },
         }
 
     def state_dict(self) -> dict[str, Any]:

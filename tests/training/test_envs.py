@@ -168,6 +168,31 @@ def test_rooms_are_counted_where_they_can_be_seen(kind, backend, scale, expected
     assert (type(envs), envs.scale) == expected
 
 
+def test_what_minizuma_counts_is_logged():
+    args = EnvArgs(env_id="adops/MiniZuma-v0", env_kwargs='{"horizon": 60}')
+    envs = with_statistics(make_vector_env(args, "other", 3), args, "other")
+    assert EpisodeHistory().metrics([], envs.counts)["charts/stages"] is None
+    actions = np.random.default_rng(0).integers(1, 3, (60, 3)) + 1  # right and down: into new rooms
+    envs.reset(seed=0)
+    for row in actions:
+        envs.step(row)
+    finished = envs.take_finished()
+    alone = []
+    for seed in range(3):
+        env = make_env(args, "other")
+        env.reset(seed=seed)
+        for action in actions[:, seed]:
+            *_, terminated, truncated, info = env.step(action)
+            if terminated or truncated:
+                break
+        alone.append((info["stages"], info["rooms"]))
+    assert sorted(episode.counts for episode in finished) == sorted(alone)
+    stages, rooms = np.mean(alone, axis=0)
+    assert rooms > 1
+    metrics = EpisodeHistory().metrics(finished, envs.counts)
+    assert (metrics["charts/stages"], metrics["charts/episodic_rooms"]) == (stages, rooms)
+
+
 def test_sync_backend_sees_what_the_vector_backend_sees():
     pytest.importorskip("ale_py")
     args = EnvArgs(sticky_action_prob=0.0)
