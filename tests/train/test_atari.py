@@ -42,7 +42,7 @@ def test_montezuma_trains(run_dir):
 def test_emulators_restart_on_resume(run_dir, ppo_rnd, capfd):
     shutil.rmtree(run_dir / "checkpoints" / "00000003")
     ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
-    assert "restart from reset, running episodes are dropped" in capfd.readouterr().out
+    assert "start again from reset, and unfinished episodes are dropped" in capfd.readouterr().out
     assert [int(row["iteration"]) for row in learned(run_dir)] == [1, 2, 3]
 
 

@@ -500,21 +500,13 @@ def test_other_observations(ppo_rnd, tmp_path, env_id, minigrid_obs):
     assert float(rows[-1]["losses/fwd_loss"]) < float(rows[0]["losses/fwd_loss"])
 
 
-def test_doorkey_is_solved(ppo_rnd, tmp_path):
-    args = small(
-        ppo_rnd,
-        tmp_path,
-        env_id="MiniGrid-DoorKey-5x5-v0",
-        max_episode_steps=0,
-        total_iterations=45,
-        num_envs=16,
-        num_steps=128,
-        ent_coef=0.01,
-        gamma_ext=0.99,
-        mlp_hidden=64,
-        shaping="adops",
+def test_doorkey_is_solved(tmp_path):
+    settings = (
+        "--shaping adops --env-id MiniGrid-DoorKey-5x5-v0 --total-iterations 45 --num-envs 16 "
+        "--learning-rate 1e-3 --ent-coef 0.01 --gamma-ext 0.99 --obs-norm-init-iterations 2 "
+        "--no-tensorboard --torch-threads 1"
     )
-    ppo_rnd.train(args)
+    run_script("ppo_rnd.py", *settings.split(), "--run-dir", str(tmp_path / "run"))
     final = [float(row["charts/episodic_return"]) for row in learned(tmp_path / "run")[-5:]]
     assert np.mean(final) >= 0.8, final
 

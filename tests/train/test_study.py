@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 from collections import Counter
 
@@ -20,11 +21,15 @@ def study(ppo_rnd):
 @pytest.fixture(scope="module")
 def labels(study, ppo_rnd):
     """Seeds by env and arm, as the analysis names them."""
+
+    @functools.cache
+    def arm(configuration):
+        args = vars(ppo_rnd.parse_args(configuration.flags()))
+        return args["env_id"], str(Label.of(args))
+
     arms = {}
     for cell in study.study_cells("laptop"):
-        args = vars(ppo_rnd.parse_args(cell.flags()))
-        key = args["env_id"], str(Label.of(args))
-        arms.setdefault(key, []).append(args["seed"])
+        arms.setdefault(arm(cell.configuration), []).append(cell.seed)
     return arms
 
 

@@ -230,12 +230,16 @@ def test_shares_are_never_rounded_to_nothing_or_all(value: float, text: str) -> 
     assert diagnosis.share(value) == text
 
 
-def test_the_users_style_is_left_alone(recording: Recording) -> None:
-    before = dict(matplotlib.rcParams)
+def test_the_users_style_and_figures_are_left_alone(recording: Recording) -> None:
+    def open_figures() -> list[int]:
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        return [] if pyplot is None else list(pyplot.get_fignums())
+
+    before, figures_before = dict(matplotlib.rcParams), open_figures()
     figure = plots.plot_corrections(recording)
     assert dict(matplotlib.rcParams) == before
     assert figure.axes[0].title.get_fontsize() != before["axes.titlesize"]
-    assert "matplotlib.pyplot" not in sys.modules or not matplotlib.pyplot.get_fignums()
+    assert open_figures() == figures_before
 
 
 def test_without_matplotlib_the_error_names_the_extra(
