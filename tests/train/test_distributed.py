@@ -90,7 +90,7 @@ def wait_for_rows(run_dir: Path, rows: int, process: Child) -> None:
     while not (run_dir / "metrics.csv").exists() or len(read_metrics(run_dir)) < rows:
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
-        time.sleep(0.002)
+        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
