@@ -35,7 +35,7 @@ from adops_wrappers.training.gradients import allow_tf32
 from adops_wrappers.training.log import Log
 from adops_wrappers.training.play import play_episode, write_video
 from adops_wrappers.training.progress import Clock, Progress, announce_duration
-from adops_wrappers.training.rundir import RunDir
+from adops_wrappers.training.rundir import SKIPPED_CHECKPOINT, RunDir
 from adops_wrappers.training.signals import StopOnSignal
 
 PACKAGES = ("adops-wrappers", "gymnasium", "numpy", "torch", "ale-py", "minigrid")
@@ -280,7 +280,7 @@ class Run:
             checkpoint.save(self.path, self.iteration, state, list(envs), mark)
         except OSError as error:
             self._last_save_failed = True
-            print(f"Cannot write a checkpoint ({error}). Keeping the previous one.")
+            print(f"{SKIPPED_CHECKPOINT} ({error}). Keeping the previous one.")
 
     def _film(self) -> None:
         env = make_env(self.args, self._kind, "rgb_array")

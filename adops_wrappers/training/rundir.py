@@ -20,6 +20,8 @@ from adops_wrappers._files import read_json, remove_leftovers, sync_folder, writ
 from adops_wrappers.training.exit import fail
 
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
+SKIPPED_CHECKPOINT = "Cannot write a checkpoint"
+"""How the message of a run begins that continues without one of its checkpoints."""
 
 
 class Held(Exception):

@@ -468,6 +468,17 @@ def test_last_lines_of_a_log_leave_out_what_a_progress_bar_overwrote(rooms, tmp_
     assert rooms.processes.log_tail(tmp_path / "none") == "(no output)"
 
 
+def test_checkpoints_that_a_run_could_not_write_are_named(sweep, rooms, tmp_path, capsys):
+    plan = plan_for(sweep, tmp_path, [1])
+    (cell,) = plan.cells
+    said = "Cannot write a checkpoint (No space left on device). Keeping the previous one."
+    (tmp_path / cell.name).mkdir(exist_ok=True)
+    (tmp_path / cell.name / "output.log").write_text(f"started\n 50%\r{said}\nFinished\n")
+    results = {cell.name: rooms.processes.Result("finished")}
+    assert sweep.report(plan, results) == 0
+    assert f"{cell.name}: {said}" in capsys.readouterr().out.splitlines()
+
+
 def test_cells_are_listed_for_later_evaluation(sweep, tmp_path):
     sweep.write_cells(sweep.check(sweep.expand(["none"], [1], pairs(SMALL)), tmp_path))
     more = sweep.expand(["adops"], [2], pairs(SMALL), {"epsilon": ["0.1"]})

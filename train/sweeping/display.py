@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from sweeping.plan import Plan, free_bytes, steps_left
-from sweeping.processes import Result, log_tail, read_progress
+from sweeping.processes import Result, log_tail, read_progress, skipped_checkpoints
 
 
 def make_console() -> Console:
@@ -127,12 +127,15 @@ class ProgressTable:
 
 
 def report(plan: Plan, results: Mapping[str, Result]) -> int:
-    """Print which cells failed, with the last lines of their logs; return the exit code."""
+    """Print what failed, with the last lines of the logs, or was skipped; return the exit code."""
     for name, result in results.items():
         if result.state == "failed":
             run_dir = plan.root / name
             print(f"\nFAILED {name}: {result.detail}. Last lines of {run_dir / 'output.log'}:")
             print("    " + log_tail(run_dir).replace("\n", "\n    "))
+    for cell in plan.open:
+        for line in skipped_checkpoints(plan.root / cell.name):
+            print(f"{cell.name}: {line}")
     counts = Counter(result.state for result in results.values())
     print(
         f"{counts['finished']} of {len(results)} cells finished, {counts['failed']} failed, "
