@@ -38,6 +38,13 @@ lookup. Both take `horizon=`; the vector env also takes `autoreset_mode=`.
 Symbols: `S` start, `G` goal, `K` key, `D` door, `T` noisy TV, `C` coin, `B` bell, `~` dance
 floor, `X` skull, `#` wall.
 """
+_FORMULAS = {
+    "[−1, 1]²": "[-1, 1]^2",
+    "[−1, 1]": "[-1, 1]",
+    "1 − 0.9·t/H": "1 - 0.9 t / H",
+    "H = 100": "H = 100",
+}
+"""How the page sets the formulas of the Fountain's docstring."""
 _FOUNTAIN = """## adops/Fountain-v0
 
 Continuous actions, for SAC and TD3.
@@ -84,6 +91,8 @@ def _section(name: str, world: World) -> str:
 
 def _fountain() -> str:
     story = (getdoc(FountainEnv) or "").split("\n\nArgs:")[0]
+    for plain, formula in _FORMULAS.items():
+        story = story.replace(plain, f"${formula}$")
     return f"{_FOUNTAIN}{story}\n\nThe audit uses the lattice of full strides: {_lattice_rules()}\n"
 
 
