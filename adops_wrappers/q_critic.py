@@ -26,28 +26,28 @@ from adops_wrappers.td_critic import _Streams
 
 _TIES = ("mean", "max")
 _WHITEN_ALWAYS, _WHITEN_EVERY = 100, 10
-"""The whitening takes in the first batches all, and then one of ten: it costs, and hardly moves."""
+"""Whitening uses all of the first batches and then one in ten: it is costly and hardly changes."""
 
 
 class QCritic(CriticHandle):
-    """Learns Q_E and Q_I of (s, a) from transitions that any policy has made.
+    """Learns Q_E and Q_I of (s, a) from the transitions of any policy.
 
-    `TDCritic` follows the stream, and so learns the values of whatever policy has made its last
-    steps, exploration included. A replay buffer holds the steps of many old policies, and a value
-    that is to be of one policy needs backups over actions:
+    `TDCritic` learns from the steps as they come, and so learns the values of whatever policy made
+    the latest ones, exploration included. A replay buffer holds the steps of many old policies;
+    learning the value of a single policy from them takes backups over actions:
 
         Q_E(s, a) ← R + γ_E·V_E(s′),    Q_I(s, a) ← F + γ_I·V_I(s′).
 
     - By default V_E(s) = max_a Q_E(s, a): what the task is worth to its best policy, whoever
       collected the data. V_I(s) is the mean of Q_I(s, a) over the actions within `tie_tolerance`
-      of that maximum: what the bonus is worth on the way of that policy. With `ties="max"` it is
+      of that maximum: what the bonus is worth to that policy. With `ties="max"` it is
       the largest of them, as in ideal ADOPS (eq. f_2_strong); then actions that tie are made to
       tie again, and before the first reward, when all tie, the bonus says nothing.
     - With `policy`, V is the mean of Q over that policy's actions: the values of the agent's own
       current policy, as the paper's agent learns them on-policy (eq. f_2_weak).
 
-    `ReplayShaper.learn` shows it the batches. Estimates come from an average of the weights, which
-    is also what the backups look at. γ_E, γ_I and `int_bootstrap` come from the wrapper.
+    `ReplayShaper.learn` passes it the batches. Estimates come from an average of the weights, which
+    the backups use as well. γ_E, γ_I and `int_bootstrap` come from the wrapper.
 
     With `Discrete` actions the estimates have `q_ext`, and A_E is Q_E(s, a) − V_E(s). With `Box`
     actions the maximum is over `candidates` fixed points of the box, or over what `policy` gives,
@@ -218,7 +218,7 @@ class QCritic(CriticHandle):
     def _values(
         self, choosing: torch.Tensor, valuing: torch.Tensor, weights: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return V_E and V_I, shape (rows, 2), of Q of shape (rows, actions, 2)."""
+        """Return V_E and V_I, of shape (rows, 2), for Q of shape (rows, actions, 2)."""
         if weights is not None:
             return (weights[..., None] * valuing).sum(dim=1)
         best, index = choosing[..., 0].max(dim=1, keepdim=True)
@@ -260,7 +260,7 @@ class QCritic(CriticHandle):
         return [torch.as_tensor(part, device=self.device) for part in packed]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a resumed run needs."""
+        """Return what a resumed run needs."""
         return {
             "network": deepcopy(self.network.state_dict()),
             "average": deepcopy(self.average.state_dict()),
@@ -280,7 +280,7 @@ class QCritic(CriticHandle):
 
 
 class _ActionCodes:
-    """Actions as the network takes them: columns of a Discrete space, a Box scaled to [−1, 1]."""
+    """Actions in the network's form: columns for a Discrete space, a Box scaled to [−1, 1]."""
 
     def __init__(self, space: gym.Space[Any], count: int, generator: np.random.Generator) -> None:
         self.space = space
@@ -310,7 +310,7 @@ class _ActionCodes:
         return self.encode(actions.reshape(-1, self.size)).reshape(rows, -1, self.size)
 
     def probabilities(self, answer: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
-        """Return a policy's answer as probabilities of shape (rows, actions)."""
+        """Return the policy's output as probabilities of shape (rows, actions)."""
         if answer.ndim == 2 and answer.shape == (rows, self.size):
             return np.asarray(answer, dtype=np.float32)
         if answer.size != rows:

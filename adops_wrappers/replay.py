@@ -1,7 +1,7 @@
-"""Shapes transitions when they are sampled from a replay buffer, by the critic of that moment.
+"""Shapes transitions when they are sampled from a replay buffer, with the current critic.
 
-A buffer that stores R + F′ keeps the opinion of a critic that knew nothing yet. One that stores R
-and F, and shapes what it samples, does not.
+A buffer that stores R + F′ preserves the opinion of a critic that knew nothing yet. A buffer that
+stores R and F, and shapes what it samples, does not.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from adops_wrappers.stack import layers
 
 
 class ReplayBatch(NamedTuple):
-    """B transitions out of a replay buffer, in any order; arrays or tensors of length B."""
+    """B transitions from a replay buffer, in any order; arrays or tensors of length B."""
 
     observation: Any
     action: Any
     next_observation: Any
-    """What followed the action: the true last observation where the episode ended."""
+    """The observation after the action; the true final observation where the episode ended."""
     reward: Any
     """R, `info["extrinsic_reward"]`."""
     intrinsic: Any
@@ -38,30 +38,29 @@ class ReplayBatch(NamedTuple):
     terminated: Any
     truncated: Any
     shaped: Any = None
-    """F′, `info["intrinsic_reward"]`: needed where `ReplayShaper.keeps_stored`."""
+    """F′, `info["intrinsic_reward"]`: needed if `ReplayShaper.keeps_stored`."""
     elapsed: Any = None
-    """The number of steps behind `observation` in its episode, for a potential Φ(s, t)."""
+    """The number of steps taken in the episode before `observation`, for a potential Φ(s, t)."""
     reset_observation: Any = None
-    """The first observation of the next episode, looked at where this one ended, for
+    """The first observation of the next episode, read only where this one ended; needed for
     `int_bootstrap="reset"`."""
     valid: Any = None
-    """False in rows that hold no transition; nothing is emitted for them."""
+    """False in rows that hold no transition; their F′ is 0."""
 
 
 class ReplayShaper:
-    """Returns the F′ that a wrapper would emit now for transitions that lie in a replay buffer.
+    """Returns the F′ that a wrapper would emit now for transitions from a replay buffer.
 
-    It works through the wrapper's own shaper and critic. The schedules (ζ, β) are those of the
-    live wrapper at the moment of sampling, and sampling does not advance them: they count the
-    env's steps. Where F′ depends on the episode and not on the critic (PBIM, GRM), the F′ that
-    the wrapper emitted is the right one for ever: `keeps_stored` is True, and `shape` returns
-    `batch.shaped`.
+    It uses the wrapper's own shaper and critic. The schedules (ζ, β) are those of the live wrapper
+    at the time of sampling. Sampling does not advance them, because they count env steps. If F′
+    depends on the episode and not on the critic (PBIM, GRM), the F′ that the wrapper emitted
+    remains correct: `keeps_stored` is True, and `shape` returns `batch.shaped`.
 
     Args:
         env: A stack with one shaping wrapper, built with `add_to_reward=False`: the reward that
             the buffer stores is then R.
-        critic: What to consult about a batch instead of the wrapper's own critic. The critic of a
-            single env's wrapper sees batches here.
+        critic: The critic to use instead of the wrapper's own. Even if the wrapper is around a
+            single env, it is called with batches here.
         potential: Φ(obs, t) of a batch, instead of the wrapper's own.
 
     Raises:
@@ -103,8 +102,8 @@ class ReplayShaper:
         self.potential = potential or wrapper.core.potential
         method = method_of(self.core.shaper)
         self.keeps_stored = method is None or method.remembers_episode
-        """Whether F′ as the wrapper emitted it stays the right one, as with PBIM, with GRM, and
-        with a method of your own that is not declared to depend on one transition alone."""
+        """Whether F′ remains correct as the wrapper emitted it. True for PBIM, for GRM, and for a
+        method of your own unless its declaration says that it depends on one transition only."""
 
     def __reduce__(self) -> Any:
         # A model that is saved with its settings must not take the live stack along.
@@ -133,7 +132,7 @@ class ReplayShaper:
             critic.learn(batch._replace(intrinsic=self.core.intrinsic_scale * intrinsic))
 
     def shape(self, batch: ReplayBatch) -> FloatArray:
-        """Return F′ of every row, in float64: shape (B,), 0 where not valid."""
+        """Return F′ of every row in float64, of shape (B,); 0 in rows that are not valid."""
         rows = self._rows(batch)
         if not self.keeps_stored:
             return self.shaper.frozen_view(rows).step(self.transition(batch))
@@ -146,7 +145,7 @@ class ReplayShaper:
         return np.where(self._valid(batch, rows), self._finite("shaped", batch, rows), 0.0)
 
     def transition(self, batch: ReplayBatch) -> Transition:
-        """Return the `Transition` that the wrapper's shaper is given for these rows."""
+        """Return the `Transition` that the wrapper's shaper receives for these rows."""
         rows = self._rows(batch)
         valid = self._valid(batch, rows)
         terminated = _column("terminated", batch.terminated, rows).astype(np.bool_)
@@ -258,7 +257,7 @@ _MISSING = {
 
 
 def _no_shaper() -> None:
-    """Stand for a shaper that was saved: there is no stack to shape with before a new one."""
+    """Replace a saved shaper: without a live stack there is nothing to shape with."""
 
 
 def _shaping_wrapper(env: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Stable-Baselines3 on a stack: an adapter to its `VecEnv`, a logger, a clamp, a replay buffer.
+"""Stacks for Stable-Baselines3: an adapter to its `VecEnv`, a logger, a clamp, a replay buffer.
 
 Needs Stable-Baselines3 (`pip install adops-wrappers[sb3]`).
 """
@@ -83,7 +83,7 @@ class SB3VecEnv(VecEnv):
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
 
     def reset(self) -> Any:
-        """Reset all environments, with what `seed` and `set_options` gave for this reset."""
+        """Reset all environments, with the seeds and options set for this reset."""
         obs, info = self.env.reset(seed=self._seed, options=self._options[0] or None)
         self._seed = None
         self._reset_options()
@@ -184,8 +184,8 @@ class ShapingCallback(BaseCallback):
     Args:
         log_every: The number of vector steps between two entries; SB3's own dump decides when
             they are written.
-        at_rollout_end: Whether the end of a rollout makes an entry too, which suits PPO; DQN's
-            rollouts are a few steps.
+        at_rollout_end: Whether to make an entry at the end of each rollout, too. This suits PPO;
+            DQN's rollouts are only a few steps long.
         verbose: SB3's verbosity.
     """
 
@@ -239,7 +239,7 @@ class ShapingCallback(BaseCallback):
 
 
 def _rows(info: dict[str, Any], num_envs: int) -> list[dict[str, Any]]:
-    """Split a vector env's info by rows; what an ended row said last stands in `final_info`."""
+    """Split a vector env's info by rows; the last info of an ended row is in `final_info`."""
     rows: list[dict[str, Any]] = [{} for _ in range(num_envs)]
     final = info.get("final_info")
     for part in (info, final) if isinstance(final, dict) else (info,):
@@ -276,7 +276,7 @@ def _final_observation(info: dict[str, Any], row: int) -> Any:
 
 
 def _zeta(env: VecEnv) -> float | None:
-    """Return ζ of the outermost shaping wrapper; of the first stack, where each env has its own."""
+    """Return ζ of the outermost shaping wrapper, of the first env where each has its own stack."""
     base = list(layers(env))[-1]
     stack = base.envs[0] if isinstance(base, DummyVecEnv) else env
     shaping: Any = find_layer(stack, (wrappers.ShapingWrapper, vector.ShapingWrapper))

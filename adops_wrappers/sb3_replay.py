@@ -20,17 +20,17 @@ _HINDSIGHT = ("goal_selection_strategy", "n_sampled_goal", "copy_info_dict")
 
 
 class ShapedReplayBuffer(ReplayBuffer):
-    """Stores R and F, and hands out R + F′ with the F′ of the moment of sampling.
+    """Stores R and F, and returns R + F′ with F′ computed at the time of sampling.
 
-    Give it to DQN, SAC or TD3 as `replay_buffer_class`, with a `ReplayShaper` of the env's stack:
+    Give it to DQN, SAC or TD3 as `replay_buffer_class`, with a `ReplayShaper` for the env's stack:
 
         shaper = ReplayShaper(env)
         model = DQN("MlpPolicy", env, replay_buffer_class=ShapedReplayBuffer,
                     replay_buffer_kwargs={"shaper": shaper})
 
     It reads `extrinsic_reward` and `raw_intrinsic_reward` in `infos`. With PBIM and GRM it stores
-    F′ instead, which depends on the episode and not on a critic. A critic that learns from
-    replayed transitions (`QCritic`) is shown a batch of its own at each sampling.
+    F′ instead, because it depends on the episode and not on a critic. A critic that learns from
+    replayed transitions (`QCritic`) gets a batch of its own whenever the agent samples one.
 
     Box, Discrete and Dict observations and several envs work as in SB3's own buffers, with the
     same draws from the same seed. Saving keeps R and F, not the live stack: after
@@ -114,7 +114,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         self.emitted = np.full(shape, np.nan)
         """F′ as the wrapper emitted it."""
         self.elapsed = np.zeros(shape, dtype=np.int32)
-        """The steps behind each observation in its episode."""
+        """The number of steps taken in the episode before each observation."""
         self.rewards = _ShapedRewards(self)  # type: ignore[assignment]
         self._running = np.zeros(self.n_envs, dtype=np.int32)
         self._samplings = 0
@@ -123,7 +123,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             self.bind(shaper)
 
     def bind(self, shaper: ReplayShaper) -> None:
-        """Shape what is sampled from now on with this shaper, after a load for instance."""
+        """Use this shaper from now on, for instance after loading the buffer."""
         core = shaper.core
         _check_spaces(self.observation_space, shaper.observation_space)
         if self.action_space != core.layout.action_space:
@@ -158,7 +158,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         done: npt.NDArray[Any],
         infos: list[dict[str, Any]],
     ) -> None:
-        """Store a step of all envs, R and F from `infos`."""
+        """Store one step of all envs, with R and F from `infos`."""
         extrinsic = _read("extrinsic_reward", infos)
         _check_reward(np.asarray(reward, dtype=np.float64), extrinsic)
         position = self.pos
@@ -169,7 +169,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         super().add(obs, next_obs, action, extrinsic, done, infos)
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
-        """Sample as SB3 does, with rewards R + F′ of this moment."""
+        """Sample like SB3, with rewards R + F′ computed now."""
         if self.shaper is None:
             raise RuntimeError(
                 "This ShapedReplayBuffer has no shaper: a saved buffer keeps R and F, not the live "
@@ -212,7 +212,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         )
 
     def _draw(self, size: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Draw from the generator that SB3 seeds, and nothing whose next observation is gone."""
+        """Draw with the generator that SB3 seeds; skip steps whose next observation is gone."""
         first = int(self.optimize_memory_usage and self.full)
         steps = np.random.randint(first, self.size(), size=size)  # noqa: NPY002
         rows = np.random.randint(0, self.n_envs, size=size)  # noqa: NPY002
@@ -248,7 +248,7 @@ class _ShapedNStepReplayBuffer(ShapedReplayBuffer, NStepReplayBuffer):
 
 
 class _ShapedRewards:
-    """Stands where SB3 keeps its rewards: takes R, and answers with R + F′ of the moment."""
+    """Takes the place of SB3's reward array: stores R, and returns R + F′ with the current F′."""
 
     def __init__(self, buffer: ShapedReplayBuffer) -> None:
         self.buffer = buffer
