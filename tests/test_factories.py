@@ -78,7 +78,7 @@ def test_help_shows_the_formula_and_the_arguments(name: str) -> None:
 def test_names() -> None:
     assert set(SHAPINGS) == {
         "none", "adops", "adopes", "adopes-half", "pies", "pbim", "pbim-norm", "grm",
-        "grm-norm", "pbrs", "guarded",
+        "grm-norm", "pbrs", "guarded", "adops-gated",
     }  # fmt: skip
 
 

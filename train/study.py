@@ -1,7 +1,7 @@
 """Runs the study: all methods on small envs in which agents exploit the bonus, or the paper's own.
 
     python train/study.py --tier smoke          # a minute: does everything work?
-    python train/study.py --tier laptop         # about two hours on two cores
+    python train/study.py --tier laptop         # about five hours on two cores
     python train/study.py --tier paper --executor slurm --partition gpu --gpus 1
 
 Every cell is a run of ppo_rnd.py, started by the sweep: run the same command again to continue
@@ -11,7 +11,6 @@ any time. docs/study.md describes the design and the questions.
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,30 +21,36 @@ from typing import Annotated, Any, Literal, NamedTuple
 import analyze
 import sweep
 import tyro
+from analysis.collect import expected_row, key_of
+from analysis.compact import InputError, read_compact
 from sweeping.cells import tidy
 
 from adops_wrappers._files import write_atomically
+from adops_wrappers.training.exit import fail
 
 METHODS: dict[str, tuple[str, dict[str, str]]] = {
     "raw": ("none", {}),
     "PIES": ("pies", {}),
     "GRM": ("grm", {}),
+    "GRM-norm": ("grm-norm", {}),
     "PBIM": ("pbim", {}),
     "PBIM-norm": ("pbim-norm", {}),
-    "GRM-norm": ("grm-norm", {}),
     "ADOPS": ("adops", {}),
-    "ADOPS ε=0.01": ("adops", {"epsilon": "0.01"}),
     "ADOPES": ("adopes", {}),
     "ADOPES F/2": ("adopes-half", {}),
+    "gated ADOPS": ("adops-gated", {}),
+    "ADOPS on A": ("none", {"clamp_advantage": "True"}),
     "guarded": ("guarded", {}),
-    "off": ("guarded", {"balance": "0"}),
     "no bonus": ("none", {"bonus": "none"}),
 }
 """Each method's name in ppo_rnd.py and its settings."""
 
-LEARNER = {
+GRIDS = ("KeyDoor", "KeyDoorTV", "TVCorridor", "KeyDoorCoin")
+TV_GRIDS = ("KeyDoorTV", "TVCorridor")
+MINIATURE = "MiniZuma"
+
+GRID_LEARNER = {
     "bonus": "count",
-    "normalize_intrinsic": "no",
     "num_envs": "64",
     "num_steps": "64",
     "total_iterations": "80",
@@ -57,10 +62,30 @@ LEARNER = {
     "checkpoint_every": "40",
     "tensorboard": "False",
 }
-"""Settings of all runs of the laptop tier; the others are ppo_rnd.py's defaults."""
-RND = {"bonus": "rnd", "normalize_intrinsic": "auto", "obs_norm_init_iterations": "2"}
+"""Settings of all runs on the grids; the others are ppo_rnd.py's defaults."""
+MINIATURE_LEARNER = {
+    "bonus": "rnd",
+    "reward_scale": "0.001",
+    "num_envs": "128",
+    "num_steps": "64",
+    "total_iterations": "600",
+    "update_epochs": "2",
+    "learning_rate": "0.002",
+    "clip_coef": "0.2",
+    "ent_coef": "0.003",
+    "ext_coef": "20",
+    "int_coef": "10",
+    "obs_norm_init_iterations": "4",
+    "checkpoint_every": "300",
+    "tensorboard": "False",
+}
+"""The same for the miniature."""
+TUNED: dict[str, dict[str, str]] = {}
+"""Settings of methods on the miniature, chosen in pilots with the same budget for each."""
+AS_IS = (("normalize_intrinsic", "no"),)
+COUNTS = (("bonus", "count"),)
 SMALL = {"num_envs": "8", "num_steps": "32", "total_iterations": "12", "checkpoint_every": "0"}
-"""Over LEARNER, for the smoke tier."""
+"""Over the learner's settings, for the smoke tier."""
 
 
 class Arm(NamedTuple):
@@ -72,12 +97,17 @@ class Arm(NamedTuple):
     scale: str = "1"
     settings: tuple[tuple[str, str], ...] = ()
 
-    def cell(self, seed: int, learner: dict[str, str]) -> sweep.Cell:
+    def cell(self, seed: int, small: bool = False) -> sweep.Cell:
         """Return one run."""
         method, own = METHODS[self.method]
         varied = {"env_id": f"adops/{self.env}-v0", **own, **dict(self.settings)}
         if self.scale != "1":
             varied["intrinsic_scale"] = self.scale
+        learner = dict(GRID_LEARNER)
+        if self.env == MINIATURE:
+            learner = MINIATURE_LEARNER | TUNED.get(self.method, {})
+        if small:
+            learner |= SMALL
         fixed = {name: value for name, value in learner.items() if name not in varied}
         return sweep.Cell(
             method,
@@ -87,29 +117,40 @@ class Arm(NamedTuple):
         )
 
 
-def laptop_arms() -> Iterator[Arm]:
-    """Yield the arms of the laptop tier."""
-    shaped = [name for name in METHODS if name not in ("raw", "no bonus", "off")]
-    few = ("PBIM", "PBIM-norm", "GRM-norm", "off")
-    for env in ("KeyDoor", "KeyDoorTV"):
-        yield Arm(env, "no bonus", 20)
-        for method in ("raw", *shaped, "off"):
-            yield Arm(env, method, 5 if method in few else 20)
-        for method, scale in itertools.product(("raw", *shaped), ("0.3", "0.1")):
-            many = method == "raw" or (method == "ADOPS ε=0.01" and scale == "0.3")
-            yield Arm(env, method, 20 if many else 5, scale)
-        for method in ("raw", "ADOPS", "guarded"):
-            yield Arm(env, method, 5, settings=tuple(RND.items()))
-    for method in METHODS:
-        yield Arm("TVCorridor", method, 5)
-    for env, method, scale in itertools.product(
-        ("TVCorridor", "KeyDoorCoin"), ("raw", "guarded"), ("0.3", "0.1")
-    ):
-        yield Arm(env, method, 5, scale)
-    for method in ("no bonus", "raw", "PIES", "ADOPS", "ADOPS ε=0.01", "ADOPES", "guarded", "off"):
-        yield Arm("KeyDoorCoin", method, 10 if method in ("raw", "guarded", "off") else 5)
-    for delay in ("3", "10", "30"):
-        yield Arm("KeyDoor", "GRM-norm", 5, settings=(("delay", delay),))
+def label_of(method: str, end: str = "") -> str:
+    """Return the label of an arm as questions name it."""
+    if method == "no bonus":
+        return method
+    return f"{method}(1){end}" if method.startswith("GRM") else f"{method}{end}"
+
+
+def laptop_arms() -> list[list[Arm]]:
+    """Return the arms of the laptop tier in the order in which they run.
+
+    20 seeds where a question names them, and for the goal that ADOPS on the advantage is held
+    to on the grids; 5 elsewhere.
+    """
+    named = {arm for q in QUESTIONS for arm in ((q.env, q.better), (q.env, q.worse))}
+    named |= {(env, "ADOPS on A") for env in GRIDS}
+
+    def arm(env: str, method: str, end: str = "", **settings: Any) -> Arm:
+        return Arm(env, method, 20 if (env, label_of(method, end)) in named else 5, **settings)
+
+    shaped = [method for method in METHODS if method != "no bonus"]
+    as_is = {"3": " ×3 (as is)", "1": " (as is)", "0.3": " ×0.3 (as is)", "0.1": " ×0.1 (as is)"}
+    return [
+        [arm(env, method) for env in GRIDS for method in METHODS],
+        [arm(MINIATURE, method, " (RND)") for method in METHODS],
+        [Arm(env, method, 5) for env in ("LoopFarm", "DancingSkulls") for method in METHODS],
+        [Arm(MINIATURE, "GRM-norm", 5, settings=(("delay", d),)) for d in ("3", "10", "30")],
+        [
+            arm(env, method, end, scale=scale, settings=AS_IS)
+            for env in GRIDS
+            for method in ("raw", "PIES", "ADOPS on A")
+            for scale, end in as_is.items()
+        ],
+        [Arm(MINIATURE, method, 5, settings=COUNTS) for method in shaped],
+    ]
 
 
 def smoke_arms() -> Iterator[Arm]:
@@ -117,16 +158,16 @@ def smoke_arms() -> Iterator[Arm]:
     for method in METHODS:
         yield Arm("TVCorridor", method, 1)
     for method in ("raw", "ADOPS"):
-        yield Arm("TVCorridor", method, 3, "0.3")
-    yield Arm("TVCorridor", "raw", 1, settings=tuple(RND.items()))
+        yield Arm("TVCorridor", method, 3, "0.3", AS_IS)
+    yield Arm(MINIATURE, "raw", 1)
 
 
-def cells_of(arms: Sequence[Arm], learner: dict[str, str]) -> list[sweep.Cell]:
+def cells_of(arms: Sequence[Arm], small: bool = False) -> list[sweep.Cell]:
     """Return the runs, first seeds first, so that an interrupted study is balanced."""
     most = max(arm.seeds for arm in arms)
     rounds = [range(first, first + 5) for first in range(1, most + 1, 5)]
     return [
-        arm.cell(seed, learner)
+        arm.cell(seed, small)
         for seeds in rounds
         for arm in arms
         for seed in seeds
@@ -135,38 +176,45 @@ def cells_of(arms: Sequence[Arm], learner: dict[str, str]) -> list[sweep.Cell]:
 
 
 class Question(NamedTuple):
-    """A comparison fixed before the runs: is the final return of one arm higher?"""
+    """A comparison fixed before the runs: is one arm higher in a metric?"""
 
     id: str
     claim: str
     env: str
     better: str
     worse: str
+    metric: str = "final_return"
 
 
 QUESTIONS = [
-    Question("H1", "a bonus helps to find a hidden goal", "KeyDoor", "raw", "no bonus"),
-    Question("H2", "ADOPS escapes the TV", "KeyDoorTV", "ADOPS", "raw"),
-    Question("H3", "ADOPS with a larger ε escapes the TV", "KeyDoorTV", "ADOPS ε=0.01", "raw"),
-    Question("H4", "so it does at a smaller scale", "KeyDoorTV", "ADOPS ε=0.01 ×0.3", "raw ×0.3"),
-    Question("H5", "ADOPES escapes the TV", "KeyDoorTV", "ADOPES", "raw"),
-    Question("H6", "PIES escapes the TV", "KeyDoorTV", "PIES", "raw"),
-    Question("H7", "GRM escapes the TV", "KeyDoorTV", "GRM(1)", "raw"),
-    Question("H8", "GRM costs return where nothing distracts", "KeyDoor", "raw", "GRM(1)"),
-    Question("H9", "ADOPS costs return where nothing distracts", "KeyDoor", "raw", "ADOPS"),
-    Question("H10", "a smaller bonus alone escapes the TV", "KeyDoorTV", "raw ×0.1", "raw"),
-    Question("G1", "the guarded scale escapes the TV", "KeyDoorTV", "guarded", "raw"),
-    Question("G2", "it is better than a small bonus", "KeyDoorTV", "guarded", "raw ×0.1"),
-    Question("G3", "it is better than ADOPS", "KeyDoorTV", "guarded", "ADOPS ε=0.01"),
-    Question("G4", "it costs return where nothing distracts", "KeyDoor", "raw", "guarded"),
-    Question("G5", "it escapes a TV beside the start", "TVCorridor", "guarded", "raw"),
+    Question("N1", "a bonus of unit size finds a hidden goal", "KeyDoor", "raw", "no bonus"),
+    Question("N2", "bringing F to unit size escapes the TV", "KeyDoorTV", "raw", "raw (as is)"),
+    Question("N3", "ADOPS escapes the TV", "KeyDoorTV", "ADOPS", "raw"),
+    Question("N4", "ADOPES escapes the TV", "KeyDoorTV", "ADOPES", "raw"),
+    Question("N5", "PIES escapes the TV", "KeyDoorTV", "PIES", "raw"),
+    Question("N6", "the guarded scale escapes the TV", "KeyDoorTV", "guarded", "raw"),
+    Question("N7", "ADOPS on the advantage escapes the TV", "KeyDoorTV", "ADOPS on A", "raw"),
+    Question("N8", "ADOPS escapes a TV beside the start", "TVCorridor", "ADOPS", "raw"),
+    Question("N9", "PIES escapes a TV beside the start", "TVCorridor", "PIES", "raw"),
+    Question("N10", "the guarded scale does", "TVCorridor", "guarded", "raw"),
+    Question("N11", "ADOPS on the advantage does", "TVCorridor", "ADOPS on A", "raw"),
+    Question("N12", "better than ADOPS", "TVCorridor", "ADOPS on A", "ADOPS"),
+    Question("P1", "GRM costs return", MINIATURE, "raw (RND)", "GRM(1) (RND)"),
+    Question("P2", "PBIM learns nothing", MINIATURE, "raw (RND)", "PBIM (RND)"),
+    Question("P3", "PBIM saturates", MINIATURE, "PBIM (RND)", "raw (RND)", "action_prob"),
+    Question("P4", "PIES falls after half-time", MINIATURE, "PIES (RND)", "raw (RND)", "fall"),
+    Question("P5", "ADOPS is above PIES", MINIATURE, "ADOPS (RND)", "PIES (RND)"),
+    Question("P6", "ADOPES is above PIES", MINIATURE, "ADOPES (RND)", "PIES (RND)"),
+    Question("P7", "ADOPES on F/2 is above PIES", MINIATURE, "ADOPES F/2 (RND)", "PIES (RND)"),
+    Question("P8", "ADOPES is above raw RND", MINIATURE, "ADOPES (RND)", "raw (RND)"),
     Question(
-        "G6",
-        "it goes on exploring after a small reward",
-        "KeyDoorCoin",
-        "guarded",
-        "off at first reward",
+        *("P9", "F/2 learns faster", MINIATURE),
+        *("ADOPES F/2 (RND)", "ADOPES (RND)", "mean_return"),
     ),
+    Question(
+        "A1", "ADOPS on the advantage is above PIES", MINIATURE, "ADOPS on A (RND)", "PIES (RND)"
+    ),
+    Question("A2", "it costs return against raw RND", MINIATURE, "raw (RND)", "ADOPS on A (RND)"),
 ]
 
 
@@ -177,7 +225,10 @@ class Args(sweep.RunArgs):
     root: Annotated[str, tyro.conf.Positional] = ""
     """directory of the runs; empty: runs/study-TIER"""
     tier: Literal["smoke", "laptop", "paper"] = "smoke"
-    """smoke: a minute; laptop: two hours on two cores; paper: Montezuma's Revenge, 122 runs"""
+    """smoke: a minute; laptop: five hours on two cores; paper: Montezuma's Revenge, 122 runs"""
+    keep: str = ""
+    """folder that an earlier report of this tier wrote: its runs are not run again, and enter the
+    new report"""
     out: str = ""
     """directory of the report; empty: ROOT/report"""
 
@@ -187,8 +238,20 @@ def study_cells(tier: str) -> list[sweep.Cell]:
     if tier == "paper":
         return sweep.paper_cells()
     if tier == "laptop":
-        return cells_of(list(laptop_arms()), LEARNER)
-    return cells_of(list(smoke_arms()), LEARNER | SMALL)
+        return [cell for group in laptop_arms() for cell in cells_of(group)]
+    return cells_of(list(smoke_arms()), small=True)
+
+
+def without_kept(cells: Sequence[sweep.Cell], folder: str) -> list[sweep.Cell]:
+    """Return the runs that a folder of an earlier report does not hold."""
+    kept = {key_of(row) for row in read_compact(Path(folder)).runs}
+
+    def key(cell: sweep.Cell) -> tuple[str, str, int]:
+        settings = dict((*cell.fixed, *cell.varied))
+        row = expected_row(cell.name, {**settings, "shaping": cell.method}, cell.seed)
+        return key_of(row)
+
+    return [cell for cell in cells if key(cell) not in kept]
 
 
 def questions(tier: str) -> list[dict[str, Any]]:
@@ -208,11 +271,18 @@ def main(argv: list[str] | None = None) -> int:
     def write_study(root: Path) -> None:
         write_atomically(root / "study.json", text.encode())
 
-    code = sweep.run(args, study_cells(args.tier), at_start=write_study)
+    cells = study_cells(args.tier)
+    if args.keep:
+        try:
+            cells = without_kept(cells, args.keep)
+        except InputError as error:
+            fail(str(error))
+    code = sweep.run(args, cells, at_start=write_study) if cells else 0
     if args.dry_run:
         return code
     out = args.out or str(Path(args.root) / "report")
-    return analyze.main([args.root, "--out", out]) or code
+    kept = [args.keep] if args.keep else []
+    return analyze.main([*([args.root] if cells else []), *kept, "--out", out]) or code
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def test_which_settings_a_name_reads() -> None:
         for setting in ("epsilon", "update_every", "delay", "alpha", "balance", "gamma")
     }
     assert readers == {
-        "epsilon": ["adops", "adopes", "adopes-half"],
+        "epsilon": ["adops", "adopes", "adopes-half", "adops-gated"],
         "update_every": ["adopes", "adopes-half", "pies", "guarded"],
         "delay": ["grm", "grm-norm"],
         "alpha": ["pbim-norm", "grm-norm"],
@@ -86,7 +86,7 @@ def test_which_settings_a_name_reads() -> None:
         "gamma": ["pbim", "pbim-norm", "grm", "grm-norm", "pbrs"],
     }
     assert METHODS["pbrs"].settings["gamma"] is REQUIRED
-    assert [m.name for m in METHODS.values() if m.one_process_only] == ["guarded"]
+    assert [m.name for m in METHODS.values() if m.one_process_only] == ["guarded", "adops-gated"]
     assert [m.name for m in METHODS.values() if not m.offered_in_training] == ["pbrs"]
     assert len({m.label for m in METHODS.values()}) == len(METHODS)
 

@@ -29,12 +29,17 @@ from analysis.labels import DEFAULTS, Label
 
 LAST_ITERATIONS = 10
 """Iterations of the final return, and of the trailing mean in the learning curves."""
-METRICS = {
+CURVE_COLUMNS = {
     "return": "charts/episodic_return",
     "conflict": "shaping/conflict_rate",
     "intervention": "shaping/intervention_rate",
 }
 """The curve files, and the column of metrics.csv that each is made of."""
+OTHER_COLUMNS = ("shaping/zeta", "charts/action_prob")
+STAGES = "charts/stages"
+"""Only envs with stages have this column."""
+SOLVED_AT = {"adops/MiniZuma-v0": 1950.0}
+"""Final returns that count as solved, where it is not 0.5: half of all there is to earn."""
 STATES = ("missing", "unfinished", "no return", "finished")
 """Of a run; if it is found in several places, the last of these counts."""
 
@@ -55,7 +60,7 @@ def key_order(row: Row) -> tuple[Any, ...]:
 def read_columns(run_dir: Path) -> dict[str, np.ndarray]:
     """Read the columns of metrics.csv that are used here."""
     path = run_dir / "metrics.csv"
-    columns = ("iteration", "global_step", *METRICS.values(), "shaping/zeta")
+    columns = ("iteration", "global_step", *CURVE_COLUMNS.values(), *OTHER_COLUMNS)
     try:
         table = read_metrics(run_dir)
         absent = [name for name in columns if name not in table]
@@ -68,7 +73,8 @@ def read_columns(run_dir: Path) -> dict[str, np.ndarray]:
             raise InputError(
                 f"{path} has no rows, expected one for each iteration. Train this run again."
             )
-        return {name: np.array([float(v or "nan") for v in table[name]]) for name in columns}
+        held = [*columns, STAGES] if STAGES in table else columns
+        return {name: np.array([float(v or "nan") for v in table[name]]) for name in held}
     except InputError:
         raise
     except (OSError, ValueError) as error:
@@ -123,13 +129,15 @@ def collect_run(run_dir: Path, into: Compact) -> None:
             f"{path} has {iterations} rows, expected {args['total_iterations']}: the run is marked "
             "as finished. Restore the file, or train this run again."
         )
-    returns, conflict, intervention = (metrics[column] for column in METRICS.values())
+    returns, conflict, intervention = (metrics[column] for column in CURVE_COLUMNS.values())
     final = mean_of(returns[-LAST_ITERATIONS:])
     if math.isnan(final):
         reason = f"no episode ended in the last {LAST_ITERATIONS} iterations"
         into.expected.append({**name, "state": "no return", "reason": reason})
         return
     tenth = max(1, round(iterations / 10))
+    middle = (iterations - tenth) // 2
+    half = mean_of(returns[middle : middle + tenth])
     into.runs.append(
         {
             **{column: name[column] for column in ("run", "env", "arm", "seed")},
@@ -147,9 +155,15 @@ def collect_run(run_dir: Path, into: Compact) -> None:
             "intervention_early": to_text(mean_of(intervention[:tenth])),
             "intervention_late": to_text(mean_of(intervention[-tenth:])),
             "zeta_end": to_text(float(metrics["shaping/zeta"][-1])),
+            "half_return": to_text(half),
+            "fall": to_text(half - final),
+            "action_prob": to_text(mean_of(metrics["charts/action_prob"][-LAST_ITERATIONS:])),
+            "stages": to_text(
+                mean_of(metrics[STAGES][-LAST_ITERATIONS:]) if STAGES in metrics else math.nan
+            ),
         }
     )
-    for curve, column in METRICS.items():
+    for curve, column in CURVE_COLUMNS.items():
         points = [to_text(value, 4) for value in block_means(metrics[column])]
         into.curves[curve][run_dir.name] = points
 
@@ -237,7 +251,7 @@ def collect(results: Sequence[str | os.PathLike[str]], solved: float | None = No
 
 def solved_rule(env: str, solved: float | None, study: Mapping[str, Any]) -> str:
     """Return the final return from which a run counts as solved."""
-    threshold = study.get("solved") if solved is None else solved
+    threshold = study.get("solved", SOLVED_AT.get(env)) if solved is None else solved
     if threshold is None:
         return ">= 0.5" if env.startswith("adops/") else "> 0"
     return f">= {float(threshold):g}"
@@ -256,7 +270,7 @@ def join(parts: Sequence[Compact]) -> Compact:
     expected: dict[Key, Row] = {}
     for part in parts:
         for row in part.runs:
-            points = [part.curves[curve][row["run"]] for curve in METRICS]
+            points = [part.curves[curve][row["run"]] for curve in CURVE_COLUMNS]
             known_row, known_points = held.setdefault(key_of(row), (row, points))
             ignored = ("run", "solved_if", "solved")
             if points != known_points or any(
@@ -280,7 +294,7 @@ def join(parts: Sequence[Compact]) -> Compact:
         joined.runs.append({**row, "run": name})
         own = {column: row[column] for column in ("env", "arm", "seed")}
         expected[key_of(row)] = {"run": name, **own, "state": "finished", "reason": ""}
-        for curve, values in zip(METRICS, points, strict=True):
+        for curve, values in zip(CURVE_COLUMNS, points, strict=True):
             joined.curves[curve][name] = values
     joined.expected = sorted(expected.values(), key=key_order)
     check_lengths(joined.runs)

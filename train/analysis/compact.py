@@ -28,9 +28,17 @@ RATE_COLUMNS = (
 RUN_COLUMNS = (
     *("run", "env", "arm", "method", "bonus", "scale", "seed", "iterations", "env_steps"),
     *("final_return", "solved_if", "solved", *RATE_COLUMNS),
+    *("half_return", "fall", "action_prob", "stages"),
 )
 EXPECTED_COLUMNS = ("run", "env", "arm", "seed", "state", "reason")
-QUESTION_KEYS = ("id", "claim", "env", "better", "worse")
+QUESTION_KEYS = ("id", "claim", "env", "better", "worse", "metric")
+METRICS = {
+    "final_return": "final return",
+    "mean_return": "mean return over all of training",
+    "fall": "fall of the return from the middle of training to its end",
+    "action_prob": "final probability of the actions taken",
+}
+"""Columns of runs.csv that a question can compare, in words."""
 SUMS = "SHA256SUMS"
 """Checksums of the files that are read again, as `sha256sum` writes them."""
 
@@ -172,5 +180,10 @@ def read_study(path: Path) -> dict[str, Any]:
             raise InputError(
                 f"{path}: a question has no text for {', '.join(absent)}; expected "
                 f"{', '.join(QUESTION_KEYS)} in each. Correct it, or move it away."
+            )
+        if known["metric"] not in METRICS:
+            raise InputError(
+                f"{path}: question {known['id']} compares {known['metric']!r}, expected one of "
+                f"{', '.join(METRICS)}. Correct it, or move it away."
             )
     return study

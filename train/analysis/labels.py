@@ -17,9 +17,13 @@ DEFAULTS: dict[str, Any] = {
     "epsilon": 1e-7,
     "delay": 1,
     "balance": 0.1,
+    "clamp_advantage": False,
+    "normalize_intrinsic": "auto",
 }
 """Of ppo_rnd.py, for the cells of a sweep, which list only what differs."""
 NO_BONUS = "no bonus"
+CLAMPED = "ADOPS on A"
+"""ADOPS on the advantage: a part of the learner, which any method can be combined with."""
 SWITCHED_OFF = "off at first reward"
 COLOURS = {
     NO_BONUS: "#8c8c8c",
@@ -32,13 +36,15 @@ COLOURS = {
     "ADOPS": "#009e73",
     "ADOPES": "#d55e00",
     "ADOPES F/2": "#7a3b00",
+    "gated ADOPS": "#7f9f00",
+    CLAMPED: "#d01c1f",
     "guarded": "#6a3fc1",
     SWITCHED_OFF: "#b8a000",
 }
 """Methods in the order of tables and legends; others follow, in grey."""
 PATTERN = re.compile(
     r"(?P<method>.*?)(\((?P<delay>\d+)\))?( ε=(?P<epsilon>\S+))?( ×(?P<scale>\S+))?"
-    r"(?P<rnd> \(RND\))?",
+    r"( \((?P<size>as is|std|rms)\))?(?P<rnd> \(RND\))?",
     re.DOTALL,
 )
 
@@ -51,6 +57,8 @@ class Label(NamedTuple):
     """None for methods that have none."""
     epsilon: float = DEFAULTS["epsilon"]
     scale: float = 1.0
+    size: str = ""
+    """How F was brought to size, where it is not ppo_rnd.py's own choice for the bonus."""
     rnd: bool = False
     """Whether RND is the bonus of an env on which counts are the rule."""
 
@@ -67,11 +75,18 @@ class Label(NamedTuple):
         method = METHODS.get(args["shaping"])
         reads = method.settings if method else {}
         label = method.label if method else args["shaping"]
+        if "balance" in reads and float(args["balance"]) == 0.0:
+            label = SWITCHED_OFF
+        if str(args["clamp_advantage"]) == "True":
+            label = CLAMPED if label == "raw" else f"{label} and {CLAMPED}"
+        usual = "std" if args["bonus"] == "rnd" else "rms"
+        size = {"auto": usual, "no": "as is"}.get(rule := args["normalize_intrinsic"], rule)
         return cls(
-            SWITCHED_OFF if "balance" in reads and float(args["balance"]) == 0.0 else label,
+            label,
             int(args["delay"]) if "delay" in reads else None,
             float(args["epsilon"]) if "epsilon" in reads else DEFAULTS["epsilon"],
             float(args["intrinsic_scale"]),
+            "" if size == usual else size,
             args["bonus"] == "rnd" and not args["env_id"].startswith("ALE/"),
         )
 
@@ -85,6 +100,7 @@ class Label(NamedTuple):
             int(parts["delay"]) if parts["delay"] else None,
             float(parts["epsilon"] or DEFAULTS["epsilon"]),
             float(parts["scale"] or 1.0),
+            parts["size"] or "",
             parts["rnd"] is not None,
         )
 
@@ -95,15 +111,18 @@ class Label(NamedTuple):
 
     @property
     def group(self) -> str:
-        """What an arm shares with those that it is compared to: scale and bonus."""
-        return (f" ×{self.scale:g}" if self.scale != 1.0 else "") + (" (RND)" if self.rnd else "")
+        """What an arm shares with those that it is compared to: scale, size and bonus."""
+        scale = f" ×{self.scale:g}" if self.scale != 1.0 else ""
+        size = f" ({self.size})" if self.size else ""
+        return f"{scale}{size}{' (RND)' if self.rnd else ''}"
 
     @property
     def order(self) -> tuple[Any, ...]:
         """Sort key: without a bonus, then by bonus and falling scale, then by method."""
         place = [*COLOURS, self.method].index(self.method)
         settings = self.delay or 0, self.epsilon, self.method
-        return self.method != NO_BONUS, self.rnd, -self.scale, place, *settings
+        bonus = self.rnd, self.size, -self.scale
+        return self.method != NO_BONUS, *bonus, place, *settings
 
     @property
     def reference(self) -> str:

@@ -73,9 +73,10 @@ def answer_blocks(answers: Sequence[Answer]) -> list[str]:
         markdown_text(" ".join(named)),
         bullets([(f"{a.question['id']}, {a.verdict}.", a.sentence) for a in answers]),
         markdown_text(
-            "Supported or contradicted: Welch's test of the final returns, corrected by Holm over "
-            f"all questions, gives p < {SIGNIFICANT}. Undecided does not mean equal. P(A "
-            "better) is the probability that a run of A beats a run of the other arm, counting a "
+            "Supported or contradicted: Welch's test of the final returns, or of what stands in "
+            "brackets, corrected by Holm over all questions, gives "
+            f"p < {SIGNIFICANT}. Undecided does not mean equal. P(A better) is the probability "
+            "that a run of A beats a run of the other arm, counting a "
             "tie as half, with its 95 % interval. ± is the standard error."
         ),
     ]

@@ -60,13 +60,16 @@ class Arm:
 
     @property
     def mean_text(self) -> str:
-        """Mean and standard error."""
-        digits = 0 if abs(self.mean) >= 100.0 else 2
-        return shown(self.mean) + (f" ± {shown(self.error, digits)}" if self.count > 1 else "")
+        """Mean and standard error of the final return."""
+        return mean_text(self.finals)
 
     def average(self, column: str) -> float:
         """Return the mean of a column of runs.csv."""
-        return mean_of(np.array([float(row[column] or "nan") for row in self.rows]))
+        return mean_of(self.values(column))
+
+    def values(self, column: str) -> np.ndarray:
+        """Return a column of runs.csv."""
+        return np.array([float(row[column] or "nan") for row in self.rows])
 
 
 Arms = dict[str, dict[str, Arm]]
@@ -101,6 +104,13 @@ def standard_error(values: np.ndarray) -> float:
         return math.nan
     # Rounding must not give equal values a spread.
     return 0.0 if np.ptp(values) == 0.0 else float(values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def mean_text(values: np.ndarray) -> str:
+    """Write a mean and its standard error."""
+    mean = float(values.mean())
+    error = shown(standard_error(values), 0 if abs(mean) >= 100.0 else 2)
+    return shown(mean) + (f" ± {error}" if len(values) > 1 else "")
 
 
 def iqm(values: np.ndarray) -> np.ndarray:
@@ -208,6 +218,8 @@ class Comparison:
 
     first: Arm
     second: Arm
+    metric: str = "final_return"
+    """What is compared by Welch's test: a column of runs.csv."""
     welch: float | None = None
     fisher: float | None = None
     improvement: Interval | None = None
@@ -222,19 +234,24 @@ class Comparison:
     @property
     def direction(self) -> int:
         """1 if the first arm is better on average, -1 if the second is, 0 if they are equal."""
-        return int(np.sign(self.first.mean - self.second.mean))
+        means = [arm.values(self.metric).mean() for arm in (self.first, self.second)]
+        return int(np.sign(means[0] - means[1]))
 
 
-def compare(first: Arm, second: Arm, bootstrap: Bootstrap) -> Comparison:
+def compare(
+    first: Arm, second: Arm, bootstrap: Bootstrap, metric: str = "final_return"
+) -> Comparison:
     """Test one arm against another."""
     if min(first.count, second.count) < MIN_RUNS:
-        return Comparison(first, second)
+        return Comparison(first, second, metric)
+    one, two = first.values(metric), second.values(metric)
     return Comparison(
         first,
         second,
-        welch=welch_p(first.finals, second.finals),
+        metric,
+        welch=welch_p(one, two),
         fisher=fisher_p(first.solved, second.solved),
-        improvement=bootstrap.improvement(first.finals, second.finals),
+        improvement=bootstrap.improvement(one, two),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from adops_wrappers._files import write_atomically
 from analysis.compact import QUESTION_KEYS, RATE_COLUMNS, table_bytes, to_text
 from analysis.report import Analysis
-from analysis.statistics import Comparison, Interval
+from analysis.statistics import Comparison, Interval, standard_error
 from analysis.text import TOO_FEW
 from analysis.verdicts import Verdict
 
@@ -63,7 +63,9 @@ def question_rows(analysis: Analysis) -> Iterator[list[str]]:
     for a in analysis.answers:
         arms = [a.comparison.first, a.comparison.second] if a.comparison else []
         cells = [arm.solved_text for arm in arms]
-        cells += [to_text(arm.mean) for arm in arms] + [to_text(arm.error) for arm in arms]
+        values = [arm.values(a.question["metric"]) for arm in arms]
+        cells += [to_text(float(own.mean())) for own in values]
+        cells += [to_text(standard_error(own)) for own in values]
         yield [
             *(a.question[key] for key in QUESTION_KEYS),
             *(a.verdict, a.missing, *(cells or [""] * 6), *comparison_cells(a.comparison)),

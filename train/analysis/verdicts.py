@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from analysis.compact import METRICS
 from analysis.statistics import (
     MIN_RUNS,
     SIGNIFICANT,
@@ -14,6 +15,7 @@ from analysis.statistics import (
     Comparison,
     adjust,
     compare,
+    mean_text,
 )
 from analysis.text import TOO_FEW, env_name, equals_p, shown_p
 
@@ -58,12 +60,11 @@ class Verdict(NamedTuple):
 
 def comparison_text(comparison: Comparison) -> str:
     """Return all numbers of a comparison in words."""
-    first, second = comparison.first, comparison.second
+    first, second, metric = comparison.first, comparison.second, comparison.metric
     one, two = (arm.solved_text.replace("/", " of ") for arm in (first, second))
-    text = (
-        f"{first.label} solved {one} (mean {first.mean_text}), "
-        f"{second.label} {two} ({second.mean_text})"
-    )
+    means = [mean_text(arm.values(metric)) for arm in (first, second)]
+    what = "mean" if metric == "final_return" else METRICS[metric]
+    text = f"{first.label} solved {one} ({what} {means[0]}), {second.label} {two} ({means[1]})"
     if comparison.welch is None:
         return f"{text}; {TOO_FEW} for a test"
     return (
@@ -162,7 +163,7 @@ def answer(
             missing = f"{' and '.join(few)} of the {MIN_RUNS} runs that a test needs"
             answers.append(Answer(question, missing, None))
         else:
-            comparison = compare(own[labels[0]], own[labels[1]], bootstrap)
+            comparison = compare(*(own[label] for label in labels), bootstrap, question["metric"])
             answers.append(Answer(question, "", comparison))
     adjust([answer.comparison for answer in answers if answer.comparison])
     return answers
