@@ -80,8 +80,10 @@ MINIATURE_LEARNER = {
     "tensorboard": "False",
 }
 """The same for the miniature."""
-TUNED: dict[str, dict[str, str]] = {}
+TUNED = {"ADOPS": {"int_coef": "20"}, "ADOPS on A": {"int_coef": "5"}}
 """Settings of methods on the miniature, chosen in pilots with the same budget for each."""
+SLOW = (("schedule_iterations", MINIATURE_LEARNER["total_iterations"]),)
+"""ζ changes over all of training, not over half of it."""
 AS_IS = (("normalize_intrinsic", "no"),)
 COUNTS = (("bonus", "count"),)
 SMALL = {"num_envs": "8", "num_steps": "32", "total_iterations": "12", "checkpoint_every": "0"}
@@ -140,7 +142,11 @@ def laptop_arms() -> list[list[Arm]]:
     as_is = {"3": " ×3 (as is)", "1": " (as is)", "0.3": " ×0.3 (as is)", "0.1": " ×0.1 (as is)"}
     return [
         [arm(env, method) for env in GRIDS for method in METHODS],
-        [arm(MINIATURE, method, " (RND)") for method in METHODS],
+        [
+            *(arm(MINIATURE, method, " (RND)") for method in METHODS),
+            arm(MINIATURE, "PIES", " C=600 (RND)", settings=SLOW),
+            arm(MINIATURE, "ADOPES", " C=600 (RND)", settings=SLOW),
+        ],
         [Arm(env, method, 5) for env in ("LoopFarm", "DancingSkulls") for method in METHODS],
         [Arm(MINIATURE, "GRM-norm", 5, settings=(("delay", d),)) for d in ("3", "10", "30")],
         [
@@ -214,7 +220,11 @@ QUESTIONS = [
     Question(
         "A1", "ADOPS on the advantage is above PIES", MINIATURE, "ADOPS on A (RND)", "PIES (RND)"
     ),
-    Question("A2", "it costs return against raw RND", MINIATURE, "raw (RND)", "ADOPS on A (RND)"),
+    Question(
+        *("A2", "it is above a PIES that fades over all of training", MINIATURE),
+        *("ADOPS on A (RND)", "PIES C=600 (RND)"),
+    ),
+    Question("A3", "it costs return against raw RND", MINIATURE, "raw (RND)", "ADOPS on A (RND)"),
 ]
 
 

@@ -19,14 +19,14 @@ from tqdm import tqdm
 from adops_wrappers._files import write_atomically
 from analysis.collect import LAST_ITERATIONS
 from analysis.compact import block_size, mean_of
-from analysis.labels import COLOURS, DEFAULTS, NO_BONUS, SWITCHED_OFF, Label
+from analysis.labels import CLAMPED, COLOURS, DEFAULTS, NO_BONUS, SWITCHED_OFF, Label
 from analysis.statistics import Arm, Arms, delay_arms, standard_error
 from analysis.text import env_name, slug
 
 FAMILIES = {
     "PIES, GRM and PBIM": ("PIES", "GRM", "GRM-norm", "PBIM", "PBIM-norm"),
     "ADOPS and ADOPES": ("ADOPS", "ADOPES", "ADOPES F/2"),
-    "guarded": ("guarded", SWITCHED_OFF),
+    "beyond the paper": (CLAMPED, "gated ADOPS", "guarded", SWITCHED_OFF),
 }
 """Panels of the learning curves; raw and no bonus are in all of them."""
 DELAYS, OTHERS = "other delays", "other methods"
@@ -35,11 +35,11 @@ DELAYS, OTHERS = "other delays", "other methods"
 def style(label: str) -> dict[str, Any]:
     """Return how an arm's line looks, in all figures."""
     parts = Label.parse(label)
-    colour: Any = COLOURS.get(parts.method, "#5a5a5a")
+    colour: Any = COLOURS.get(parts.base, "#5a5a5a")
     if has_other_delay(parts):
         colour = matplotlib.colormaps["viridis"](min(0.95, math.log2(parts.delay) / 7.0))
     dashed = parts.method == NO_BONUS or parts.epsilon != DEFAULTS["epsilon"]
-    dotted = parts.method == "GRM" and has_other_delay(parts)
+    dotted = parts.method != parts.base or (parts.method == "GRM" and has_other_delay(parts))
     return {
         "color": colour,
         "linestyle": "--" if dashed else ":" if dotted else "-",
@@ -59,7 +59,7 @@ def family(label: str) -> str:
         return ""
     if has_other_delay(parts):
         return DELAYS
-    return next((name for name, held in FAMILIES.items() if parts.method in held), OTHERS)
+    return next((name for name, held in FAMILIES.items() if parts.base in held), OTHERS)
 
 
 def trailing_mean(values: np.ndarray, window: int) -> np.ndarray:

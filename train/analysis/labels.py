@@ -17,6 +17,8 @@ DEFAULTS: dict[str, Any] = {
     "epsilon": 1e-7,
     "delay": 1,
     "balance": 0.1,
+    "schedule_iterations": 0,
+    "total_iterations": 30_000,
     "clamp_advantage": False,
     "normalize_intrinsic": "auto",
 }
@@ -77,6 +79,9 @@ class Label(NamedTuple):
         label = method.label if method else args["shaping"]
         if "balance" in reads and float(args["balance"]) == 0.0:
             label = SWITCHED_OFF
+        schedule, half = int(args["schedule_iterations"]), int(args["total_iterations"]) // 2
+        if {"ramp_updates", "decay_updates"} & reads.keys() and schedule not in (0, half):
+            label = f"{label} C={schedule}"
         if str(args["clamp_advantage"]) == "True":
             label = CLAMPED if label == "raw" else f"{label} and {CLAMPED}"
         usual = "std" if args["bonus"] == "rnd" else "rms"
@@ -117,9 +122,14 @@ class Label(NamedTuple):
         return f"{scale}{size}{' (RND)' if self.rnd else ''}"
 
     @property
+    def base(self) -> str:
+        """The method without a schedule of its own."""
+        return self.method.partition(" C=")[0]
+
+    @property
     def order(self) -> tuple[Any, ...]:
         """Sort key: without a bonus, then by bonus and falling scale, then by method."""
-        place = [*COLOURS, self.method].index(self.method)
+        place = [*COLOURS, self.base].index(self.base)
         settings = self.delay or 0, self.epsilon, self.method
         bonus = self.rnd, self.size, -self.scale
         return self.method != NO_BONUS, *bonus, place, *settings

@@ -32,6 +32,23 @@ from tests.train.run_dirs import ENV
         ({"shaping": "guarded", "balance": "0"}, "off at first reward"),
         ({"shaping": "none", "intrinsic_scale": 0.1, "bonus": "rnd"}, "raw ×0.1 (RND)"),
         ({"shaping": "adops", "bonus": "rnd", "env_id": "ALE/MontezumaRevenge-v5"}, "ADOPS"),
+        ({"shaping": "none", "clamp_advantage": True}, "ADOPS on A"),
+        ({"shaping": "pies", "clamp_advantage": "True"}, "PIES and ADOPS on A"),
+        ({"shaping": "none", "normalize_intrinsic": "no"}, "raw (as is)"),
+        (
+            {"shaping": "adops", "normalize_intrinsic": "rms", "bonus": "rnd"},
+            "ADOPS (rms) (RND)",
+        ),
+        (
+            {"shaping": "pies", "normalize_intrinsic": "no", "intrinsic_scale": "3"},
+            "PIES ×3 (as is)",
+        ),
+        ({"shaping": "none", "normalize_intrinsic": "rms"}, "raw"),
+        ({"shaping": "pies", "schedule_iterations": 300, "total_iterations": 600}, "PIES"),
+        (
+            {"shaping": "pies", "schedule_iterations": "600", "total_iterations": "600"},
+            "PIES C=600",
+        ),
         ({"shaping": "future"}, "future"),
     ],
 )
@@ -61,6 +78,8 @@ def test_order_and_reference_of_arms():
         "raw ×0.3": "no bonus",
         "ADOPS ε=0.01 ×0.3": "raw ×0.3",
         "off at first reward ×0.1": "raw ×0.1",
+        "PIES (as is)": "raw (as is)",
+        "ADOPS on A ×0.1 (as is)": "raw ×0.1 (as is)",
         "raw (RND)": "no bonus",
         "PIES ×0.3 (RND)": "raw ×0.3 (RND)",
     }

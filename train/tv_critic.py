@@ -1,0 +1,167 @@
+"""Measures what a learned critic says in front of a noisy TV, and what ADOPS makes of it.
+
+    python train/tv_critic.py --csv docs/data/tv_critic.csv
+
+Trains ADOPS on KeyDoorTV with counts of three sizes and watches every step at which the agent stays
+in front of the TV: the sign of A_E, how much of the bonus is left, and the sizes of V_E and V_I.
+Every row of the file is one run, with medians over its updates. docs/mechanism.md explains them.
+About five minutes on one core.
+"""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import ppo_rnd
+import torch
+import tyro
+from study import GRID_LEARNER
+from tqdm import tqdm
+
+from adops_wrappers.arrays import BoolArray
+from adops_wrappers.shaping import Transition
+from adops_wrappers.shaping.conflict import advantages, is_bad
+from adops_wrappers.training.log import read_metrics
+
+SIZES = {
+    "as is": ["--normalize-intrinsic", "no"],
+    "as is, ×0.1": ["--normalize-intrinsic", "no", "--intrinsic-scale", "0.1"],
+    "unit size": ["--normalize-intrinsic", "rms"],
+}
+IMAGE_BITS = 16
+FEWEST = 16
+"""Steps in front of the TV that an update needs to count."""
+COLUMNS = (
+    *("bonus", "seed", "final_return", "tv_share", "called_bad", "bonus_left", "value_int"),
+    *("value_ext", "signal", "noise", "correlation", "grad_norm"),
+)
+
+
+@dataclass
+class Settings:
+    """What to train."""
+
+    csv: str = "tv_critic.csv"
+    """file to write"""
+    seeds: int = 5
+    """runs of each size of the bonus"""
+    iterations: int = 80
+    """iterations of each run"""
+
+
+class TVWatcher:
+    """Looks at every step of training through the list of observers of a shaping wrapper."""
+
+    needs_observations = True
+
+    def __init__(self, steps: int, gamma: float) -> None:
+        self.steps, self.gamma = steps, gamma
+        self.rewarded = False
+        self.updates: list[dict[str, float]] = []
+        self.correlations: list[float] = []
+        self._seen: list[tuple[Transition, BoolArray]] = []
+
+    def reset(self, mask: BoolArray | None) -> None:
+        """New episodes change nothing here."""
+
+    def observe(self, transition: Transition) -> None:
+        """Keep a step, and close an update after the last of its steps."""
+        on_tv = [
+            np.asarray(obs)[:, -IMAGE_BITS:].any(1)
+            for obs in (transition.observation, transition.next_observation)
+        ]
+        stays = on_tv[0] & on_tv[1] & transition.valid
+        self._seen.append((transition._replace(observation=None, next_observation=None), stays))
+        self.rewarded |= bool(transition.reward.any())
+        if len(self._seen) == self.steps:
+            self._close()
+
+    def _close(self) -> None:
+        steps = [t for t, _ in self._seen]
+        stays = np.stack([mask for _, mask in self._seen])
+        fields = {
+            name: np.stack([getattr(t, name) for t in steps])
+            for name in ("intrinsic", "shaped", "value_ext", "value_int")
+        }
+        ext = np.stack(
+            [advantages(t, gamma_ext=self.gamma, gamma_int=self.gamma).ext for t in steps]
+        )
+        self._seen.clear()
+        if not self.rewarded:
+            both = np.corrcoef(fields["value_ext"].ravel(), fields["value_int"].ravel())
+            self.correlations.append(float(both[0, 1]))
+        if stays.sum() < FEWEST:
+            return
+        at_tv = {name: values[stays] for name, values in fields.items()}
+        value_ext = float(at_tv["value_ext"].mean())
+        self.updates.append(
+            {
+                "tv_share": float(stays.mean()),
+                "called_bad": float(is_bad(ext[stays]).mean()),
+                "bonus_left": float(at_tv["shaped"].sum() / at_tv["intrinsic"].sum()),
+                "value_int": float(at_tv["value_int"].mean()),
+                "value_ext": value_ext,
+                "signal": (1.0 - self.gamma) * value_ext,
+                "noise": float(ext[stays].std()),
+            }
+        )
+
+
+def measure(size: str, seed: int, iterations: int) -> dict[str, Any]:
+    """Train once and return the run's row."""
+    with tempfile.TemporaryDirectory() as folder:
+        learner = {**GRID_LEARNER, "total_iterations": str(iterations), "checkpoint_every": "0"}
+        flags = ["--env-id", "adops/KeyDoorTV-v0", "--shaping", "adops", "--seed", str(seed)]
+        flags += ["--run-dir", f"{folder}/run", "--torch-threads", "1", *SIZES[size]]
+        for name, value in learner.items():
+            flag = name.replace("_", "-")
+            switch = {"True": [f"--{flag}"], "False": [f"--no-{flag}"]}
+            flags += switch.get(value, [f"--{flag}", value])
+        args = ppo_rnd.parse_args(flags)
+        watcher = TVWatcher(args.num_steps, args.gamma_ext)
+        wrap_stack = ppo_rnd.wrap_stack
+
+        def with_watcher(*stack: Any) -> Any:
+            envs = wrap_stack(*stack)
+            envs.core.observers.append(watcher)
+            return envs
+
+        ppo_rnd.wrap_stack = with_watcher
+        try:
+            metrics = read_metrics(ppo_rnd.train(args))
+        finally:
+            ppo_rnd.wrap_stack = wrap_stack
+    final = [float(value) for value in metrics["charts/episodic_return"][-10:] if value]
+    row = {"bonus": size, "seed": seed, "final_return": float(np.mean(final))}
+    for name in COLUMNS[3:-2]:
+        row[name] = median([update[name] for update in watcher.updates] or [np.nan])
+    row["correlation"] = median(watcher.correlations or [np.nan])
+    row["grad_norm"] = median(map(float, metrics["losses/grad_norm"]))
+    return row
+
+
+def main(settings: Settings) -> None:
+    """Train all runs, write the file and print the medians over seeds."""
+    torch.set_num_threads(1)
+    cells = [(size, seed) for size in SIZES for seed in range(1, settings.seeds + 1)]
+    rows = [measure(*cell, settings.iterations) for cell in tqdm(cells, "runs")]
+    with Path(settings.csv).open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for row in rows:
+            shown = [row[name] for name in COLUMNS[:2]]
+            writer.writerow([*shown, *(f"{row[name]:.4g}" for name in COLUMNS[2:])])
+    for size in SIZES:
+        own = [row for row in rows if row["bonus"] == size]
+        medians = {name: median(row[name] for row in own) for name in COLUMNS[2:]}
+        print(size, *(f"{name}={value:.3g}" for name, value in medians.items()))
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))
