@@ -126,7 +126,7 @@ def label_of(method: str, end: str = "") -> str:
     return f"{method}(1){end}" if method.startswith("GRM") else f"{method}{end}"
 
 
-def laptop_arms() -> list[list[Arm]]:
+def laptop_arms() -> list[Arm]:
     """Return the arms of the laptop tier in the order in which they run.
 
     20 seeds where a question names them, and for the goal that ADOPS on the advantage is held
@@ -141,21 +141,19 @@ def laptop_arms() -> list[list[Arm]]:
     shaped = [method for method in METHODS if method != "no bonus"]
     as_is = {"3": " ×3 (as is)", "1": " (as is)", "0.3": " ×0.3 (as is)", "0.1": " ×0.1 (as is)"}
     return [
-        [arm(env, method) for env in GRIDS for method in METHODS],
-        [
-            *(arm(MINIATURE, method, " (RND)") for method in METHODS),
-            arm(MINIATURE, "PIES", " C=600 (RND)", settings=SLOW),
-            arm(MINIATURE, "ADOPES", " C=600 (RND)", settings=SLOW),
-        ],
-        [Arm(env, method, 5) for env in ("LoopFarm", "DancingSkulls") for method in METHODS],
-        [Arm(MINIATURE, "GRM-norm", 5, settings=(("delay", d),)) for d in ("3", "10", "30")],
-        [
+        *(arm(env, method) for env in GRIDS for method in METHODS),
+        *(arm(MINIATURE, method, " (RND)") for method in METHODS),
+        arm(MINIATURE, "PIES", " C=600 (RND)", settings=SLOW),
+        arm(MINIATURE, "ADOPES", " C=600 (RND)", settings=SLOW),
+        *(Arm(env, method, 5) for env in ("LoopFarm", "DancingSkulls") for method in METHODS),
+        *(Arm(MINIATURE, "GRM-norm", 5, settings=(("delay", d),)) for d in ("3", "10", "30")),
+        *(
             arm(env, method, end, scale=scale, settings=AS_IS)
             for env in GRIDS
             for method in ("raw", "PIES", "ADOPS on A")
             for scale, end in as_is.items()
-        ],
-        [Arm(MINIATURE, method, 5, settings=COUNTS) for method in shaped],
+        ),
+        *(Arm(MINIATURE, method, 5, settings=COUNTS) for method in shaped),
     ]
 
 
@@ -248,7 +246,7 @@ def study_cells(tier: str) -> list[sweep.Cell]:
     if tier == "paper":
         return sweep.paper_cells()
     if tier == "laptop":
-        return [cell for group in laptop_arms() for cell in cells_of(group)]
+        return cells_of(laptop_arms())
     return cells_of(list(smoke_arms()), small=True)
 
 

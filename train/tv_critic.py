@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -35,6 +36,7 @@ SIZES = {
     "unit size": ["--normalize-intrinsic", "rms"],
 }
 IMAGE_BITS = 16
+SOLVED = 0.5
 FEWEST = 16
 """Steps in front of the TV that an update needs to count."""
 COLUMNS = (
@@ -146,8 +148,42 @@ def measure(size: str, seed: int, iterations: int) -> dict[str, Any]:
     return row
 
 
+LINES = {
+    "share of steps in front of the TV": ("tv_share", "{:.0%}"),
+    "steps there at which $A_E < 0$": ("called_bad", "{:.0%}"),
+    "share of the bonus that ADOPS leaves there": ("bonus_left", "{:.0%}"),
+    "$V_I$ there": ("value_int", "{:.2g}"),
+    "$V_E$ there": ("value_ext", "{:.2g}"),
+    "signal $(1 - \\gamma)\\, V_E$": ("signal", "{:.1g}"),
+    "noise of $\\delta_E$ there": ("noise", "{:.1g}"),
+    "correlation of $V_E$ and $V_I$ before the first reward": ("correlation", "{:.2f}"),
+    "gradient norm, which is clipped at 0.5": ("grad_norm", "{:.2g}"),
+}
+"""The rows of the table: column and format."""
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the medians over seeds as the lines of a Markdown table; "–" where nobody stayed."""
+    own = {size: [row for row in rows if row["bonus"] == size] for size in SIZES}
+    lines = [f"| counts | {' | '.join(SIZES)} |", f"| --- |{' ---: |' * len(SIZES)}"]
+    solved = [
+        f"{sum(float(row['final_return']) >= SOLVED for row in rows)} of {len(rows)}"
+        for rows in own.values()
+    ]
+    lines.append(f"| solved | {' | '.join(solved)} |")
+    for text, (name, form) in LINES.items():
+        cells = []
+        for runs in own.values():
+            values = [float(row[name]) for row in runs]
+            present = [value for value in values if not np.isnan(value)]
+            cell = form.format(median(present)) if present else "–"
+            cells.append(cell.replace("%", " %").replace("-", "−"))
+        lines.append(f"| {text} | {' | '.join(cells)} |")
+    return lines
+
+
 def main(settings: Settings) -> None:
-    """Train all runs, write the file and print the medians over seeds."""
+    """Train all runs, write the file and print the table."""
     torch.set_num_threads(1)
     cells = [(size, seed) for size in SIZES for seed in range(1, settings.seeds + 1)]
     rows = [measure(*cell, settings.iterations) for cell in tqdm(cells, "runs")]
@@ -157,10 +193,7 @@ def main(settings: Settings) -> None:
         for row in rows:
             shown = [row[name] for name in COLUMNS[:2]]
             writer.writerow([*shown, *(f"{row[name]:.4g}" for name in COLUMNS[2:])])
-    for size in SIZES:
-        own = [row for row in rows if row["bonus"] == size]
-        medians = {name: median(row[name] for row in own) for name in COLUMNS[2:]}
-        print(size, *(f"{name}={value:.3g}" for name, value in medians.items()))
+    print("\n".join(table([{name: str(row[name]) for name in COLUMNS} for row in rows])))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ ENV = "adops/KeyDoorTV-v0"
 COLUMNS = (
     *("iteration", "global_step", "charts/episodic_return", "losses/entropy"),
     *("shaping/conflict_rate", "shaping/intervention_rate", "shaping/zeta"),
+    *("charts/action_prob", "charts/stages"),
 )
 LOW, HIGH = [0.0, 0.1, 0.0, 0.2, 0.1], [0.9, 1.0, 0.8, 0.9, 1.0]
 
@@ -39,7 +40,8 @@ def write_run(
         for i, value in enumerate(returns):
             rates = [0.5 if v is None else v[i] for v in (conflict, intervention)]
             cell = "" if value is None else value
-            writer.writerow([i + 1, 100 * (i + 1), cell, 1.5, *rates, 1.0 - i / len(returns)])
+            zeta, certainty = 1.0 - i / len(returns), (i + 1) / len(returns)
+            writer.writerow([i + 1, 100 * (i + 1), cell, 1.5, *rates, zeta, certainty, 2 * i])
 
 
 def write_arm(root: Path, finals, **args):
@@ -50,8 +52,9 @@ def write_arm(root: Path, finals, **args):
 
 
 def study_of(*questions):
-    keys = ("id", "claim", "env", "better", "worse")
-    return {"tier": "t", "questions": [dict(zip(keys, q, strict=True)) for q in questions]}
+    keys = ("id", "claim", "env", "better", "worse", "metric")
+    asked = [(*question, "final_return")[: len(keys)] for question in questions]
+    return {"tier": "t", "questions": [dict(zip(keys, q, strict=True)) for q in asked]}
 
 
 def computed(*results):

@@ -25,6 +25,11 @@ def test_a_run_is_cut_down_to_its_numbers(tmp_path):
     assert float(row["conflict_late"]) == pytest.approx((rates[18] + rates[19]) / 2)
     assert float(row["intervention_early"]) == pytest.approx((rates[18] + rates[19]) / 2)
     assert float(row["zeta_end"]) == pytest.approx(1.0 - 19 / 20)
+    # The middle tenth: iterations 10 and 11.
+    assert float(row["half_return"]) == pytest.approx((0.0 + 1.0) / 2)
+    assert float(row["fall"]) == pytest.approx(0.5 - 7.25 / 8, rel=1e-5)
+    assert float(row["action_prob"]) == pytest.approx(np.arange(11, 21).mean() / 20)
+    assert float(row["stages"]) == pytest.approx(2 * np.arange(10, 20).mean())
     text = {key: row[key] for key in ("arm", "method", "bonus", "scale", "seed", "solved")}
     assert text == {
         **{"arm": "ADOPS ×0.3", "method": "adops", "bonus": "count"},
@@ -54,6 +59,15 @@ def test_metrics_of_a_real_run(ppo_rnd, tmp_path):
     assert float(row["final_return"]) == pytest.approx(sum(values) / len(values), rel=1e-5)
     assert (row["arm"], row["seed"], row["env_steps"]) == ("GRM(1)", "5", "416")
     assert (row["solved_if"], row["solved"]) == ("> 0", "1")
+
+
+def test_the_miniature_is_solved_at_half_of_its_points(tmp_path):
+    write_arm(tmp_path, [1949.0, 1950.0], shaping="none", env_id="adops/MiniZuma-v0")
+    rows = collect([tmp_path]).runs
+    assert [(row["solved_if"], row["solved"]) for row in rows] == [
+        (">= 1950", "0"),
+        (">= 1950", "1"),
+    ]
 
 
 def test_solved_by_default_by_option_and_by_study(tmp_path):

@@ -9,7 +9,7 @@ from analysis.statistics import welch_p
 from analysis.tables import write_tables
 from analysis.text import shown_p
 
-from tests.train.run_dirs import ENV, HIGH, LOW, computed, study_of, write_arm
+from tests.train.run_dirs import ENV, HIGH, LOW, computed, study_of, write_arm, write_run
 
 
 def claim_table(analysis):
@@ -103,3 +103,25 @@ def test_answers_flip_with_the_data(tmp_path):
     assert (rows["H1"]["better_solved"], rows["H1"]["worse_solved"]) == ("5/5", "0/5")
     assert float(rows["H1"]["welch_p"]) == pytest.approx(p, rel=1e-5)
     assert (rows["H5"]["verdict"], rows["H5"]["welch_p"]) == ("not run", "")
+
+
+def test_a_question_can_compare_another_metric(tmp_path):
+    """Runs that rise and fall against runs that rise: the same mean, but another fall."""
+    for seed in range(1, 6):
+        up = np.linspace(0.0, 1.0 + 0.01 * seed, 20)
+        fall = np.concatenate([up[::2], up[::-2]])
+        write_run(tmp_path / f"rises{seed}", [*up], seed=seed, shaping="none")
+        write_run(tmp_path / f"falls{seed}", [*fall], seed=seed, shaping="pies")
+    study = study_of(("P4", "PIES falls", ENV, "PIES", "raw", "fall"))
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    analysis = computed(tmp_path)
+    (answer,) = analysis.answers
+    assert answer.verdict == "supported"
+    assert "(fall of the return from the middle of training to its end " in answer.sentence
+    falls = {arm.label: arm.values("fall") for arm in analysis.arms[ENV].values()}
+    assert answer.comparison.welch == welch_p(falls["PIES"], falls["raw"])
+    write_tables(analysis, tmp_path)
+    with (tmp_path / "questions.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["better_mean"]) == pytest.approx(falls["PIES"].mean(), rel=1e-5)
+    assert row["metric"] == "fall"
