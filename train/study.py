@@ -126,8 +126,8 @@ def label_of(method: str, end: str = "") -> str:
     return f"{method}(1){end}" if method.startswith("GRM") else f"{method}{end}"
 
 
-def laptop_arms() -> list[Arm]:
-    """Return the arms of the laptop tier in the order in which they run.
+def laptop_arms() -> list[list[Arm]]:
+    """Return the arms of the laptop tier in groups, in the order in which they run.
 
     20 seeds where a question names them, and for the goal that ADOPS on the advantage is held
     to on the grids; 5 elsewhere.
@@ -141,19 +141,21 @@ def laptop_arms() -> list[Arm]:
     shaped = [method for method in METHODS if method != "no bonus"]
     as_is = {"3": " ×3 (as is)", "1": " (as is)", "0.3": " ×0.3 (as is)", "0.1": " ×0.1 (as is)"}
     return [
-        *(arm(env, method) for env in GRIDS for method in METHODS),
-        *(arm(MINIATURE, method, " (RND)") for method in METHODS),
-        arm(MINIATURE, "PIES", " C=600 (RND)", settings=SLOW),
-        arm(MINIATURE, "ADOPES", " C=600 (RND)", settings=SLOW),
-        *(Arm(env, method, 5) for env in ("LoopFarm", "DancingSkulls") for method in METHODS),
-        *(Arm(MINIATURE, "GRM-norm", 5, settings=(("delay", d),)) for d in ("3", "10", "30")),
-        *(
+        [arm(env, method) for env in GRIDS for method in METHODS],
+        [
+            *(arm(MINIATURE, method, " (RND)") for method in METHODS),
+            arm(MINIATURE, "PIES", " C=600 (RND)", settings=SLOW),
+            arm(MINIATURE, "ADOPES", " C=600 (RND)", settings=SLOW),
+        ],
+        [Arm(env, method, 5) for env in ("LoopFarm", "DancingSkulls") for method in METHODS],
+        [Arm(MINIATURE, "GRM-norm", 5, settings=(("delay", d),)) for d in ("3", "10", "30")],
+        [
             arm(env, method, end, scale=scale, settings=AS_IS)
             for env in GRIDS
             for method in ("raw", "PIES", "ADOPS on A")
             for scale, end in as_is.items()
-        ),
-        *(Arm(MINIATURE, method, 5, settings=COUNTS) for method in shaped),
+        ],
+        [Arm(MINIATURE, method, 5, settings=COUNTS) for method in shaped],
     ]
 
 
@@ -166,15 +168,18 @@ def smoke_arms() -> Iterator[Arm]:
     yield Arm(MINIATURE, "raw", 1)
 
 
-def cells_of(arms: Sequence[Arm], small: bool = False) -> list[sweep.Cell]:
-    """Return the runs, first seeds first, so that an interrupted study is balanced."""
-    most = max(arm.seeds for arm in arms)
-    rounds = [range(first, first + 5) for first in range(1, most + 1, 5)]
+def cells_of(groups: Sequence[Sequence[Arm]], small: bool = False) -> list[sweep.Cell]:
+    """Return the runs, first seeds first, so that an interrupted study is balanced.
+
+    Five seeds of a group of arms run before the next group does.
+    """
+    most = max(arm.seeds for group in groups for arm in group)
     return [
         arm.cell(seed, small)
-        for seeds in rounds
-        for arm in arms
-        for seed in seeds
+        for first in range(1, most + 1, 5)
+        for group in groups
+        for seed in range(first, first + 5)
+        for arm in group
         if seed <= arm.seeds
     ]
 
@@ -247,7 +252,7 @@ def study_cells(tier: str) -> list[sweep.Cell]:
         return sweep.paper_cells()
     if tier == "laptop":
         return cells_of(laptop_arms())
-    return cells_of(list(smoke_arms()), small=True)
+    return cells_of([list(smoke_arms())], small=True)
 
 
 def without_kept(cells: Sequence[sweep.Cell], folder: str) -> list[sweep.Cell]:

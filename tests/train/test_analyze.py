@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.train.run_dirs import COLUMNS, edit, files_of, write_run, write_study
+from tests.train.run_dirs import COLUMNS, ENV, edit, files_of, study_of, write_run, write_study
 from tests.train.scripts import TRAIN, environment, load_script, run_script
 
 pytest.importorskip("scipy")
@@ -19,7 +20,9 @@ def analyze():
 
 
 def lose_row(root):
-    edit(root / "run" / "metrics.csv", "2,200,0.5,1.5,0.5,0.5,0.9166666666666666\r\n", "")
+    path = root / "run" / "metrics.csv"
+    rows = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*rows[:2], *rows[3:]]))
 
 
 HEADER = ",".join(COLUMNS).encode() + b"\r\n"
@@ -27,7 +30,7 @@ DAMAGES = {
     "absent": (lambda root: (root / "run").rename(root.parent / "x"), r"holds no runs; expected"),
     "cut": (
         lambda root: edit(root / "run" / "metrics.csv", ",1.5,0.5,0.5,0.75", ""),
-        r"metrics.csv, line 5: expected iteration 4 with 7 cells, found \['4'\] with 3",
+        r"metrics.csv, line 5: expected iteration 4 with 9 cells, found \['4'\] with 5",
     ),
     "text": (
         lambda root: edit(root / "run" / "metrics.csv", "0.5", "x0.5"),
@@ -66,7 +69,13 @@ DAMAGES = {
     ),
     "question": (
         lambda root: (root / "study.json").write_text('{"questions": [{"id": "H1"}]}'),
-        r"a question has no text for claim, env, better, worse; expected",
+        r"a question has no text for claim, env, better, worse, metric; expected",
+    ),
+    "metric": (
+        lambda root: (root / "study.json").write_text(
+            json.dumps(study_of(("H1", "It helps.", ENV, "raw", "no bonus", "score")))
+        ),
+        r"question H1 compares 'score', expected one of final_return, mean_return, fall",
     ),
     "unfinished": (
         lambda root: edit(root / "run" / "status.json", "true", "false"),

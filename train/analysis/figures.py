@@ -96,7 +96,15 @@ def scale_groups(arms: Mapping[str, Arm]) -> dict[str, list[Arm]]:
 
 def group_title(group: str) -> str:
     """Name a scale and bonus."""
-    return f"bonus{group}" if "×" in group else f"bonus ×1{group}"
+    scaled = "×" in group or "as is" in group
+    return f"bonus{group}" if scaled else f"bonus of unit size{group}"
+
+
+def column_title(group: str) -> str:
+    """Name a scale and bonus in a narrow column."""
+    label = Label.parse(f"raw{group}")
+    scale = f"×{label.scale:g}" if label.scale != 1.0 or label.size else ""
+    return "\n".join(filter(None, (scale, label.size, "RND" if label.rnd else ""))) or "unit\nsize"
 
 
 def bare(axis: Axes) -> None:
@@ -291,7 +299,7 @@ def draw_overview(arms: Arms) -> Figure:
         )
     axis.imshow(share, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
     axis.set_yticks(range(len(rows)), rows)
-    names = [group.strip().strip("()") or "×1" for _, group in columns]
+    names = [column_title(group) for _, group in columns]
     axis.set_xticks(range(len(columns)), names, fontsize=8)
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)

@@ -30,7 +30,7 @@ def test_figures_show_the_numbers(tmp_path):
     arms = computed(tmp_path).arms[ENV]
     panels = [axis for axis in draw_curves(ENV, arms).axes if axis.get_visible()]
     assert [axis.get_title() for axis in panels] == [
-        "ADOPS and ADOPES: bonus ×1",
+        "ADOPS and ADOPES: bonus of unit size",
         "PIES, GRM and PBIM: bonus ×0.3",
     ]
     raw, adops = panels[0].get_lines()
@@ -54,7 +54,11 @@ def test_overview_counts_solved_runs_by_method_env_and_scale(tmp_path):
     write_arm(tmp_path, [1.0], shaping="grm-norm", delay=4)
     (axis,) = draw_overview(computed(tmp_path).arms).axes
     assert [text.get_text() for text in axis.get_yticklabels()] == ["no bonus", "raw", "ADOPS"]
-    assert [text.get_text() for text in axis.get_xticklabels()] == ["×1", "×1", "×0.3"]
+    assert [text.get_text() for text in axis.get_xticklabels()] == [
+        "unit\nsize",
+        "unit\nsize",
+        "×0.3",
+    ]
     cells = {text.get_position(): text.get_text() for text in axis.texts if "/" in text.get_text()}
     assert cells == {(0, 1): "0/2", (1, 1): "2/3", (1, 0): "0/1", (2, 2): "2/2"}
     np.testing.assert_array_equal(
