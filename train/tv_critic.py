@@ -154,9 +154,9 @@ LINES = {
     "share of the bonus that ADOPS leaves there": ("bonus_left", "{:.0%}"),
     "$V_I$ there": ("value_int", "{:.2g}"),
     "$V_E$ there": ("value_ext", "{:.2g}"),
-    "signal $(1 - \\gamma)\\, V_E$": ("signal", "{:.1g}"),
+    "signal $(1 - \\gamma) \\lvert V_E \\rvert$": ("signal", "{:.1g}"),
     "noise of $\\delta_E$ there": ("noise", "{:.1g}"),
-    "correlation of $V_E$ and $V_I$ before the first reward": ("correlation", "{:.2f}"),
+    "size of the correlation of $V_E$ and $V_I$ before the first reward": ("correlation", "{:.2f}"),
     "gradient norm, which is clipped at 0.5": ("grad_norm", "{:.2g}"),
 }
 """The rows of the table: column and format."""
@@ -175,6 +175,8 @@ def table(rows: Sequence[Mapping[str, str]]) -> list[str]:
         cells = []
         for runs in own.values():
             values = [float(row[name]) for row in runs]
+            if name in ("signal", "correlation"):
+                values = [abs(value) for value in values]
             present = [value for value in values if not np.isnan(value)]
             cell = form.format(median(present)) if present else "–"
             cells.append(cell.replace("%", " %").replace("-", "−"))
