@@ -31,6 +31,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "grm-halves": ("grm", {"gamma": tk.GAMMA_INT, "matching": tk.halves}),
     "pbrs": ("pbrs", {"gamma": tk.GAMMA_INT, "potential": tk.potential}),
     "guarded": ("guarded", {**GAMMAS, "update_every": 3}),
+    "adops-gated": ("adops-gated", {**CLAMP, "gate": 0.5, "smoothing": 0.2}),
 }
 
 

@@ -21,7 +21,8 @@ from tests.train.scripts import learned, load_script, read_metrics, run_script
 
 pytest.importorskip("minigrid")
 
-OTHERS = [name for name in trainable_methods() if name not in ("none", "guarded")]
+FROM_FIRST_REWARD = ("guarded", "adops-gated")
+OTHERS = [name for name in trainable_methods() if name not in ("none", *FROM_FIRST_REWARD)]
 
 
 def small(ppo_rnd, tmp_path, name="run", **changes):

@@ -70,7 +70,7 @@ def test_every_method_is_recorded_with_what_it_has_learned(method, tmp_path):
     assert learner.normalizer.scale > 0.0
     assert stack.shaper.num_envs == 1
     # What the run has learned across episodes is here, what its episodes owe is not.
-    for name in ("ticks", "beta"):
+    for name in ("ticks", "beta", "mean_square"):
         if name in shaper:
             assert stack.shaper.state_dict()[name] == shaper[name] != 0
     recording = record.record(settings)
