@@ -75,13 +75,22 @@ class Whitening(nn.Module):
         shape: The shape of one observation.
         axes: The axes of one observation that share a mean and a deviation.
         clip: The largest value that leaves, in standard deviations.
+        dtype: The precision of the subtraction and the division; the moments are float64.
     """
 
     count: torch.Tensor
     mean: torch.Tensor
     deviation: torch.Tensor
+    shift: torch.Tensor
+    scale: torch.Tensor
 
-    def __init__(self, shape: tuple[int, ...], axes: tuple[int, ...] = (), clip: float = 5.0):
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        axes: tuple[int, ...] = (),
+        clip: float = 5.0,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
         super().__init__()
         self.axes = (0, *(axis + 1 for axis in axes))
         self.clip = clip
@@ -89,30 +98,46 @@ class Whitening(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(kept, dtype=torch.float64))
         self.register_buffer("deviation", torch.zeros(kept, dtype=torch.float64))
+        # Kept, because many batches are whitened between two updates.
+        self.register_buffer("shift", torch.zeros(kept, dtype=dtype), persistent=False)
+        self.register_buffer("scale", torch.ones(kept, dtype=dtype), persistent=False)
+        self.empty = True
+        """Whether there was no update yet."""
+        self.register_load_state_dict_post_hook(_after_loading)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def update(self, batch: torch.Tensor) -> None:
         """Update the moments with a batch of shape (rows, *shape) (Chan et al. 1979)."""
-        values = batch.double()
-        count = torch.tensor(
-            math.prod(values.shape[axis] for axis in self.axes), dtype=torch.float64
-        ).to(self.count.device)
+        # In place, here and in `forward`: fresh memory costs more than arithmetic on images.
+        values = batch.to(torch.float64, copy=True)
+        count = math.prod(values.shape[axis] for axis in self.axes)
         mean = values.mean(dim=self.axes, keepdim=True)
-        deviation = ((values - mean) ** 2).sum(dim=self.axes, keepdim=True)
+        deviation = values.sub_(mean).square_().sum(dim=self.axes, keepdim=True)
         gap = mean[0] - self.mean
         total = self.count + count
         self.deviation += deviation[0] + gap * gap * self.count * count / total
         self.mean += gap * count / total
         self.count += count
+        self.empty = False
+        self._prepare()
+
+    def _prepare(self) -> None:
+        std = (self.deviation / self.count).sqrt()
+        self.shift.copy_(self.mean)
+        # A coordinate that has never varied is left at 0 rather than divided by 0.
+        self.scale.copy_(torch.where(std > 1e-8, std, 1.0))
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         """Return the whitened batch in float32; unchanged before the first update."""
-        if self.count == 0:
+        if self.empty:
             return batch.float()
-        std = (self.deviation / self.count).sqrt()
-        # A coordinate that has never varied is left at 0 rather than divided by 0.
-        scale = torch.where(std > 1e-8, std, torch.ones_like(std))
-        return ((batch - self.mean) / scale).clamp(-self.clip, self.clip).float()
+        values = batch.to(self.shift.dtype) - self.shift
+        return values.div_(self.scale).clamp_(-self.clip, self.clip).float()
+
+
+def _after_loading(whitening: Whitening, _: Any) -> None:
+    whitening.empty = bool(whitening.count == 0)
+    whitening._prepare()
 
 
 class Encoder(nn.Module):
@@ -142,9 +167,20 @@ class Encoder(nn.Module):
             if isinstance(part, _BoxEncoder):
                 part.whitening.update(values)
 
+    def inputs(self, packed: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return what `embed` takes: all that comes before the weights."""
+        parts: Any = self.parts
+        return [part.inputs(x) for part, x in zip(parts, packed, strict=True)]
+
+    def embed(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return features of shape (rows, self.features)."""
+        parts: Any = self.parts
+        features = [part.body(x) for part, x in zip(parts, inputs, strict=True)]
+        return features[0] if len(features) == 1 else torch.cat(features, dim=1)
+
     def forward(self, packed: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return features of shape (rows, self.features)."""
-        return torch.cat([part(x) for part, x in zip(self.parts, packed, strict=True)], dim=1)
+        return self.embed(self.inputs(packed))
 
 
 def mlp(sizes: Sequence[int], output: int | None = None) -> nn.Sequential:
@@ -179,8 +215,9 @@ class _BoxEncoder(nn.Module):
         super().__init__()
         self.channel_axis = _channel_axis(space)
         shape = space.shape
+        dtype = torch.float32 if np.can_cast(space.dtype, np.float32) else torch.float64
         if self.channel_axis is None:
-            self.whitening = Whitening(shape, clip=clip)
+            self.whitening = Whitening(shape, clip=clip, dtype=dtype)
             self.body: nn.Module = nn.Identity()
             self.features = math.prod(shape)
             return
@@ -189,22 +226,20 @@ class _BoxEncoder(nn.Module):
             shared = tuple(
                 a for a in range(len(shape)) if len(shape) == 2 or a != self.channel_axis
             )
-        self.whitening = Whitening(shape, shared, clip)
+        self.whitening = Whitening(shape, shared, clip, dtype)
         sides = [s for a, s in enumerate(shape) if len(shape) == 2 or a != self.channel_axis]
         channels = 1 if len(shape) == 2 else shape[self.channel_axis]
         self.body = _cnn(channels, min(sides))
         with torch.no_grad():
             self.features = self.body(torch.zeros(1, channels, *sides)).shape[1]
 
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        x = self.whitening(values)
+    def inputs(self, values: torch.Tensor) -> torch.Tensor:
+        x: torch.Tensor = self.whitening(values)
         if self.channel_axis is None:
-            x = x.reshape(len(x), -1)
-        elif x.ndim == 3:
-            x = x[:, None]
-        elif self.channel_axis == 2:
-            x = x.movedim(-1, 1)
-        return self.body(x)  # type: ignore[no-any-return]
+            return x.reshape(len(x), -1)
+        if x.ndim == 3:
+            return x[:, None]
+        return x.movedim(-1, 1) if self.channel_axis == 2 else x
 
 
 class _OneHotEncoder(nn.Module):
@@ -212,8 +247,9 @@ class _OneHotEncoder(nn.Module):
         super().__init__()
         self.sizes, self.starts = sizes, starts
         self.features = sum(sizes)
+        self.body = nn.Identity()
 
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
+    def inputs(self, values: torch.Tensor) -> torch.Tensor:
         columns = values.reshape(len(values), -1).long().unbind(dim=1)
         return torch.cat(
             [
@@ -228,8 +264,9 @@ class _BitsEncoder(nn.Module):
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = features
+        self.body = nn.Identity()
 
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
+    def inputs(self, values: torch.Tensor) -> torch.Tensor:
         return values.reshape(len(values), -1).float()
 
 
@@ -299,9 +336,11 @@ def _pick(obs: Any, path: tuple[Any, ...]) -> Any:
     return obs
 
 
+_NUMBERS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
 def _is_text(space: gym.Space[Any]) -> bool:
-    known = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
-    return not isinstance(space, known)
+    return not isinstance(space, _NUMBERS)
 
 
 def _dimensions(space: gym.Space[Any]) -> int:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
@@ -100,6 +102,36 @@ def test_whitening_by_numpy() -> None:
     mean = images.mean(axis=(0, 2, 3), keepdims=True)
     expected = (images - mean) / images.std(axis=(0, 2, 3), keepdims=True)
     np.testing.assert_allclose(whitening(torch.as_tensor(images)), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64, np.int64])
+def test_boxes_are_whitened_in_the_precision_that_holds_them(dtype: Any) -> None:
+    encoder = Encoder(ObservationPacker(spaces.Box(0, 255, (4,), dtype)))
+    whitening = encoder.parts[0].whitening
+    double = dtype in (np.float64, np.int64)
+    assert whitening.shift.dtype == (torch.float64 if double else torch.float32)
+    data = np.random.default_rng(0).integers(0, 255, (50, 4)).astype(dtype)
+    batch = torch.as_tensor(data.copy())
+    encoder.update([batch])
+    expected = (data - data.mean(axis=0)) / data.std(axis=0)
+    np.testing.assert_allclose(encoder([batch]), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(batch, data)
+
+
+def test_whitening_survives_copies_and_state_dicts() -> None:
+    data = torch.as_tensor(np.random.default_rng(0).normal(3.0, 2.0, (50, 4)))
+    whitening, fresh = Whitening((4,)), Whitening((4,))
+    empty = whitening.state_dict()
+    assert list(empty) == ["count", "mean", "deviation"]
+    empty = deepcopy(empty)
+    whitening.update(data)
+    fresh.load_state_dict(whitening.state_dict())
+    for other in (fresh, deepcopy(whitening), pickle.loads(pickle.dumps(whitening))):
+        assert torch.equal(other(data), whitening(data))
+        other.update(2 * data)
+        assert not torch.equal(other(data), whitening(data))
+        other.load_state_dict(empty)
+        assert torch.equal(other(data), data.float())
 
 
 def test_errors() -> None:
