@@ -15,12 +15,13 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from torch import nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from adops_wrappers import _checks
-from adops_wrappers.arrays import to_numpy
+from adops_wrappers.arrays import FloatArray, to_numpy
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.episodes import EnvLayout
-from adops_wrappers.networks import Encoder, ObservationPacker, Packed, mlp
+from adops_wrappers.networks import Encoder, ObservationPacker, Packed, Whitening, mlp
 from adops_wrappers.replay import ReplayBatch
 from adops_wrappers.td_critic import _Streams
 
@@ -111,9 +112,13 @@ class QCritic(CriticHandle):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(generator.integers(2**62)))
             self.network = _QNetwork(self.packer, self.actions, widths).to(self.device)
-        self.average = deepcopy(self.network).requires_grad_(False)
+        # One whitening serves both networks, so that it is applied once for both.
+        shared = {id(m): m for m in self.network.modules() if isinstance(m, Whitening)}
+        self.average = deepcopy(self.network, shared).requires_grad_(False)
+        self._weights = list(self.network.parameters())
+        self._averages = list(self.average.parameters())
         self.optimizer = torch.optim.Adam(
-            self.network.parameters(), lr=_checks.positive("learning_rate", learning_rate)
+            self._weights, lr=_checks.positive("learning_rate", learning_rate), fused=True
         )
         self.updates = 0
         """The number of gradient steps so far."""
@@ -141,12 +146,10 @@ class QCritic(CriticHandle):
     @torch.no_grad()
     def _evaluate(self, obs: Any) -> ValueEstimates:
         packed, _ = self.packer.pack(obs)
-        tensors = self._tensors(packed)
         actions, weights = self._options(obs, len(packed[0]))
-        q = self.average(tensors, actions)
-        value = self._values(q, q, weights).double().cpu().numpy()
-        q_ext = q[..., 0].double().cpu().numpy() if self.actions.discrete else None
-        return ValueEstimates(value[:, 0], value[:, 1], q_ext)
+        q = _in_numpy(self.average(self._inputs(packed), actions))
+        value_ext, value_int = self._values(q, q, weights)
+        return ValueEstimates(value_ext, value_int, q[0].T if self.actions.discrete else None)
 
     def learn(self, batch: ReplayBatch) -> None:
         """Make one gradient step on a batch; V_I becomes the value of `batch.intrinsic`."""
@@ -157,35 +160,39 @@ class QCritic(CriticHandle):
                 f"QCritic does not know what to learn: {self._streams}. Give it to a wrapper, or "
                 "pass gamma_ext, gamma_int and int_bootstrap."
             )
-        obs, _ = self.packer.pack(batch.observation)
-        tensors = self._tensors(obs)
+        packed, _ = self.packer.pack(batch.observation)
+        rows = len(packed[0])
+        valid = np.arange(rows) if batch.valid is None else np.flatnonzero(to_numpy(batch.valid))
+        if not len(valid):
+            return
         if self.updates < _WHITEN_ALWAYS or self.updates % _WHITEN_EVERY == 0:
-            self.network.encoder.update(tensors)
-            self._average_weights(0.0)
-        target = self._targets(batch, len(obs[0]))
-        taken = self.actions.encode(to_numpy(batch.action))
-        chosen = self.network.chosen(tensors, torch.as_tensor(taken, device=self.device))
+            self.network.encoder.update(self._tensors(packed))
+        target = self._targets(batch, rows)
+        taken = torch.as_tensor(self.actions.encode(to_numpy(batch.action)), device=self.device)
+        chosen = self.network.chosen(self._inputs(packed), taken)
+        if len(valid) < rows:
+            chosen, target = chosen[valid], target[valid]
         # Squares, though most DQNs take Huber's loss: that has its minimum near the median, and a
         # median knows nothing of an end that comes one time in five.
-        error = ((chosen - target) ** 2).sum(dim=1)
-        if batch.valid is not None:
-            error = error[torch.as_tensor(to_numpy(batch.valid).reshape(-1), device=self.device)]
+        loss = nn.functional.mse_loss(chosen, target, reduction="sum") / len(valid)
         self.optimizer.zero_grad()
-        error.mean().backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self._weights, self.max_grad_norm)
         self.optimizer.step()
-        self._average_weights(self.averaging)
+        follow = get_ema_multi_avg_fn(1.0 - self.averaging)  # type: ignore[no-untyped-call]
+        follow(self._averages, self._weights, None)
         self.updates += 1
         self.updated()
 
     @torch.no_grad()
     def _targets(self, batch: ReplayBatch, rows: int) -> torch.Tensor:
         gamma_ext, gamma_int, int_bootstrap = self._streams
-        terminated = to_numpy(batch.terminated).reshape(rows).astype(np.bool_)
-        truncated = to_numpy(batch.truncated).reshape(rows).astype(np.bool_)
-        following = self._next_values(batch.next_observation)
-        goes_on = torch.as_tensor(~terminated, dtype=torch.float32, device=self.device)
-        next_ext, next_int = following[:, 0] * goes_on, following[:, 1]
+        reward, bonus, terminated, truncated = (
+            to_numpy(values).reshape(rows)
+            for values in (batch.reward, batch.intrinsic, batch.terminated, batch.truncated)
+        )
+        goes_on = ~terminated.astype(np.bool_)
+        next_ext, next_int = self._next_values(batch.next_observation)
         if int_bootstrap == "none":
             next_int = next_int * goes_on
         elif int_bootstrap == "reset":
@@ -194,54 +201,48 @@ class QCritic(CriticHandle):
                     "int_bootstrap='reset' needs ReplayBatch.reset_observation, the observation "
                     "with which the next episode begins."
                 )
-            ended = torch.as_tensor(terminated | truncated, device=self.device)
-            fresh = self._next_values(batch.reset_observation)[:, 1]
-            next_int = torch.where(ended, fresh, next_int)
-        reward, bonus = (
-            torch.as_tensor(to_numpy(values).reshape(rows), dtype=torch.float32, device=self.device)
-            for values in (batch.reward, batch.intrinsic)
-        )
+            _, fresh = self._next_values(batch.reset_observation)
+            next_int = np.where(goes_on & ~truncated.astype(np.bool_), next_int, fresh)
         assert gamma_ext is not None
         assert gamma_int is not None
-        return torch.stack([reward + gamma_ext * next_ext, bonus + gamma_int * next_int], dim=1)
+        targets = reward + gamma_ext * next_ext * goes_on, bonus + gamma_int * next_int
+        return torch.as_tensor(np.stack(targets, axis=1, dtype=np.float32), device=self.device)
 
-    def _next_values(self, obs: Any) -> torch.Tensor:
+    def _next_values(self, obs: Any) -> tuple[FloatArray, FloatArray]:
         packed, _ = self.packer.pack(obs)
-        tensors = self._tensors(packed)
+        inputs = self._inputs(packed)
         actions, weights = self._options(obs, len(packed[0]))
+        valuing = _in_numpy(self.average(inputs, actions))
+        if weights is not None:
+            return self._values(valuing, valuing, weights)
         # Chosen by one network and valued by the other (van Hasselt et al. 2016): the maximum of
         # noisy estimates is too large, and a value that is too large ties nothing.
-        choosing = self.network(tensors, actions) if weights is None else None
-        valuing = self.average(tensors, actions)
-        return self._values(valuing if choosing is None else choosing, valuing, weights)
+        return self._values(_in_numpy(self.network(inputs, actions)), valuing, None)
 
     def _values(
-        self, choosing: torch.Tensor, valuing: torch.Tensor, weights: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Return V_E and V_I, of shape (rows, 2), for Q of shape (rows, actions, 2)."""
+        self, choosing: FloatArray, valuing: FloatArray, weights: FloatArray | None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return V_E and V_I, each of shape (rows,), for Q of shape (2, actions, rows)."""
+        q_ext, q_int = valuing
         if weights is not None:
-            return (weights[..., None] * valuing).sum(dim=1)
-        best, index = choosing[..., 0].max(dim=1, keepdim=True)
-        value_ext = valuing[..., 0].gather(1, index)[:, 0]
-        tied = choosing[..., 0] >= best - self.tie_tolerance
+            return (weights * q_ext).sum(axis=0), (weights * q_int).sum(axis=0)
+        choice = choosing[0]
+        best = choice.argmax(axis=0), np.arange(choice.shape[1])
+        tied = choice >= choice[best] - self.tie_tolerance
         if self.ties == "max":
-            value_int = valuing[..., 1].masked_fill(~tied, -torch.inf).max(dim=1).values
-        else:
-            value_int = (valuing[..., 1] * tied).sum(dim=1) / tied.sum(dim=1)
-        return torch.stack([value_ext, value_int], dim=1)
+            return q_ext[best], np.where(tied, q_int, -np.inf).max(axis=0)
+        return q_ext[best], (q_int * tied).sum(axis=0) / tied.sum(axis=0)
 
-    def _options(self, obs: Any, rows: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    def _options(self, obs: Any, rows: int) -> tuple[torch.Tensor | None, FloatArray | None]:
         """Return the actions to value (None for all) and their weights (None for the best)."""
         if self.policy is None:
             return self._candidates(rows), None
         answer = to_numpy(self.policy(obs))
         if self.actions.discrete:
-            return None, torch.as_tensor(
-                self.actions.probabilities(answer, rows), device=self.device
-            )
+            return None, self.actions.probabilities(answer, rows).T
         chosen = self.actions.encode_many(answer, rows)
-        weights = torch.full(chosen.shape[:2], 1.0 / chosen.shape[1], device=self.device)
-        return torch.as_tensor(chosen, device=self.device), weights
+        count = chosen.shape[1]
+        return torch.as_tensor(chosen, device=self.device), np.full((count, 1), 1.0 / count)
 
     def _candidates(self, rows: int) -> torch.Tensor | None:
         if self.actions.discrete:
@@ -249,12 +250,8 @@ class QCritic(CriticHandle):
         codes = torch.as_tensor(self.actions.candidates, device=self.device)
         return codes.expand(rows, *codes.shape)
 
-    def _average_weights(self, share: float) -> None:
-        with torch.no_grad():
-            for mean, new in zip(self.average.parameters(), self.network.parameters(), strict=True):
-                mean.lerp_(new, share)
-            for moments, newer in zip(self.average.buffers(), self.network.buffers(), strict=True):
-                moments.copy_(newer)
+    def _inputs(self, packed: Packed) -> list[torch.Tensor]:
+        return self.network.encoder.inputs(self._tensors(packed))
 
     def _tensors(self, packed: Packed) -> list[torch.Tensor]:
         return [torch.as_tensor(part, device=self.device) for part in packed]
@@ -277,6 +274,11 @@ class QCritic(CriticHandle):
         self.actions.candidates = state["candidates"].copy()
         self.updates = int(state["updates"])
         self.updated()
+
+
+def _in_numpy(q: torch.Tensor) -> FloatArray:
+    """Return Q of shape (2, actions, rows); its small arrays are faster in numpy than in torch."""
+    return np.ascontiguousarray(q.cpu().numpy().T, dtype=np.float64)
 
 
 class _ActionCodes:
@@ -309,16 +311,16 @@ class _ActionCodes:
         """Return the codes of k actions for each of `rows`: shape (rows, k, size)."""
         return self.encode(actions.reshape(-1, self.size)).reshape(rows, -1, self.size)
 
-    def probabilities(self, answer: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
+    def probabilities(self, answer: npt.NDArray[Any], rows: int) -> FloatArray:
         """Return the policy's output as probabilities of shape (rows, actions)."""
         if answer.ndim == 2 and answer.shape == (rows, self.size):
-            return np.asarray(answer, dtype=np.float32)
+            return np.asarray(answer, dtype=np.float64)
         if answer.size != rows:
             raise ValueError(
                 f"policy(obs) must return {rows} actions, or probabilities of shape "
                 f"({rows}, {self.size}); got shape {answer.shape}."
             )
-        return np.asarray(np.eye(self.size, dtype=np.float32)[self.encode(answer)])
+        return np.asarray(np.eye(self.size)[self.encode(answer)])
 
 
 class _QNetwork(nn.Module):
@@ -333,17 +335,16 @@ class _QNetwork(nn.Module):
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
 
-    def forward(self, packed: list[torch.Tensor], actions: torch.Tensor | None) -> torch.Tensor:
+    def forward(self, inputs: list[torch.Tensor], actions: torch.Tensor | None) -> torch.Tensor:
         """Return Q_E and Q_I of the given codes (rows, k, size), or of all: (rows, k, 2)."""
-        features = self.encoder(packed)
+        features = self.encoder.embed(inputs)
         if actions is None:
             return self.body(features).view(len(features), self.size, 2)  # type: ignore[no-any-return]
         repeated = features[:, None].expand(-1, actions.shape[1], -1)
         return self.body(torch.cat([repeated, actions], dim=2))  # type: ignore[no-any-return]
 
-    def chosen(self, packed: list[torch.Tensor], action: torch.Tensor) -> torch.Tensor:
+    def chosen(self, inputs: list[torch.Tensor], action: torch.Tensor) -> torch.Tensor:
         """Return Q_E and Q_I of one action for each row: (rows, 2)."""
         if self.discrete:
-            q = self(packed, None)
-            return q[torch.arange(len(q), device=q.device), action]  # type: ignore[no-any-return]
-        return self(packed, action[:, None])[:, 0]  # type: ignore[no-any-return]
+            return self(inputs, None).gather(1, action[:, None, None].expand(-1, -1, 2))[:, 0]  # type: ignore[no-any-return]
+        return self(inputs, action[:, None])[:, 0]  # type: ignore[no-any-return]

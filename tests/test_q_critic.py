@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
@@ -201,7 +202,7 @@ def test_the_bonus_at_an_episodes_end_follows_the_wrapper(bootstrap: str) -> Non
     )  # fmt: skip
     for _ in range(800):
         critic.learn(batch)
-    q = critic.average([torch.arange(2)], None)[:, 0].detach().numpy()
+    q = critic.average(critic.average.encoder.inputs([torch.arange(2)]), None)[:, 0].numpy()
     fixed_point = {"final": (0.0, 10.0), "reset": (9.0, 10.0), "none": (0.0, 1.0)}[bootstrap]
     np.testing.assert_allclose(q[:, 0], (0.0, 1.0), atol=0.05)
     # The two untaught actions keep Q_I = 0 and, having Q_E = 0, tie only in state 0.
@@ -253,6 +254,106 @@ def test_box_actions(with_policy: bool) -> None:
     assert found.q_ext is None
     assert np.abs(found.value_ext - best).max() < 0.15
     assert np.abs(found.value_ext - best).mean() < 0.06
+
+
+def numbers(rows: int = 64, seed: int = 0, **changes: Any) -> ReplayBatch:
+    """Transitions between points of three numbers, with an end here and there."""
+    rng = np.random.default_rng(seed)
+    obs, following = rng.normal(3.0, 2.0, (2, rows, 3)).astype(np.float32)
+    ends = rng.random(rows) < 0.2
+    columns = rng.integers(ACTIONS, size=rows), following, *rng.normal(size=(2, rows)), ends
+    return ReplayBatch(obs, *columns, ~ends & False)._replace(**changes)
+
+
+def numbers_critic(**settings: Any) -> QCritic:
+    box = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    return QCritic(box, gym.spaces.Discrete(ACTIONS), **{**STREAMS, "seed": 0, **settings})
+
+
+def passes(critic: QCritic) -> dict[str, list[int]]:
+    """The rows of every pass from now on, by network."""
+    counted: dict[str, list[int]] = {"network": [], "average": []}
+    for name, rows in counted.items():
+        getattr(critic, name).register_forward_hook(
+            lambda _, args, __, rows=rows: rows.append(len(args[0][0]))
+        )
+    return counted
+
+
+def test_shaping_is_one_pass_and_a_gradient_step_three() -> None:
+    inner = IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source)
+    critic = QCritic(inner.observation_space, inner.action_space, seed=0)
+    shaper = ReplayShaper(ADOPSWrapper(inner, critic, add_to_reward=False, int_bootstrap="none"))
+    counted = passes(critic)
+    whitened = []
+    critic.network.encoder.parts[0].whitening.register_forward_hook(
+        lambda *args: whitened.append(len(args[-1]))
+    )
+    shaper.shape(numbers())
+    assert counted == {"network": [], "average": [128]}
+    assert whitened == [128]
+    shaper.learn(numbers())
+    assert counted == {"network": [64, 64], "average": [128, 64]}
+    assert whitened == [128, 64, 64]
+
+
+def test_batches_are_left_as_they_were() -> None:
+    critic, batch = numbers_critic(), numbers()
+    for _ in range(3):
+        critic.learn(batch)
+        critic.evaluate(batch.observation)
+    for mine, before in zip(batch, numbers(), strict=True):
+        np.testing.assert_array_equal(mine, before)
+
+
+def test_rows_that_are_no_transition_teach_nothing() -> None:
+    valid = np.arange(64) % 3 > 0
+    spoilt = numbers(valid=valid)
+    spoilt.reward[~valid] = np.nan
+    first, second = numbers_critic(), numbers_critic()
+    first.learn(spoilt)
+    second.learn(numbers(valid=valid))
+    first.learn(numbers(valid=np.zeros(64, dtype=np.bool_)))
+    assert (first.updates, second.updates) == (1, 1)
+    for mine, theirs in zip(first._weights, second._weights, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_sampled_steps_are_shaped_as_the_wrapper_shapes_them() -> None:
+    inner = IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source)
+    critic = QCritic(inner.observation_space, inner.action_space, seed=0)
+    env = ADOPSWrapper(inner, critic, add_to_reward=False, int_bootstrap="none", epsilon=0.01)
+    shaper = ReplayShaper(env)
+    for seed in range(20):
+        shaper.learn(numbers(seed=seed))
+    steps, emitted = [], []
+    obs, _ = env.reset(seed=0)
+    for t in range(60):
+        after, reward, terminated, truncated, info = env.step(t % ACTIONS)
+        bonus = info["raw_intrinsic_reward"]
+        steps.append((obs, t % ACTIONS, after, reward, bonus, terminated, truncated))
+        emitted.append(info["intrinsic_reward"])
+        obs = env.reset()[0] if terminated or truncated else after
+    shaped = shaper.shape(ReplayBatch(*map(np.array, zip(*steps, strict=True))))
+    # The order in which a product of matrices is summed depends on the number of rows.
+    np.testing.assert_allclose(shaped, emitted, rtol=1e-5, atol=1e-6)
+    assert np.unique(shaped).size > 20
+
+
+def test_both_networks_see_observations_through_one_whitening() -> None:
+    critic = numbers_critic()
+    critic.learn(numbers())
+    state = critic.state_dict()
+    assert {"encoder.parts.0.whitening.mean"} <= state["average"].keys()
+    for copied in (deepcopy(critic), numbers_critic(seed=5)):
+        copied.load_state_dict(state)
+        parts = copied.network.encoder.parts[0], copied.average.encoder.parts[0]
+        assert parts[0].whitening is parts[1].whitening
+        critic_answer, answer = (
+            one.estimate(numbers().observation, 64) for one in (critic, copied)
+        )
+        np.testing.assert_array_equal(answer.q_ext, critic_answer.q_ext)
+        assert answer.q_ext.any()
 
 
 def test_a_state_dict_restores_values_and_the_next_step() -> None:
