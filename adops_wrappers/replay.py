@@ -128,35 +128,35 @@ class ReplayShaper:
         """Show a batch to the critic, if it learns from replayed transitions."""
         if self.learns:
             critic: Any = self.critic
-            intrinsic = self._finite("intrinsic", batch, self._rows(batch))
+            intrinsic = _finite("intrinsic", batch.intrinsic, _valid(batch))
             critic.learn(batch._replace(intrinsic=self.core.intrinsic_scale * intrinsic))
 
     def shape(self, batch: ReplayBatch) -> FloatArray:
         """Return F′ of every row in float64, of shape (B,); 0 in rows that are not valid."""
-        rows = self._rows(batch)
         if not self.keeps_stored:
-            return self.shaper.frozen_view(rows).step(self.transition(batch))
+            transition = self.transition(batch)
+            return self.shaper.frozen_view(len(transition.valid)).step(transition)
         if batch.shaped is None:
             raise ValueError(
                 f"{self.shaper.name}'s F' depends on the episode, so it cannot be computed anew "
                 "for a sampled transition. Store info['intrinsic_reward'] with every step and "
                 "give it as ReplayBatch.shaped."
             )
-        return np.where(self._valid(batch, rows), self._finite("shaped", batch, rows), 0.0)
+        return _finite("shaped", batch.shaped, _valid(batch))
 
     def transition(self, batch: ReplayBatch) -> Transition:
         """Return the `Transition` that the wrapper's shaper receives for these rows."""
-        rows = self._rows(batch)
-        valid = self._valid(batch, rows)
+        valid = _valid(batch)
+        rows = len(valid)
         terminated = _column("terminated", batch.terminated, rows).astype(np.bool_)
         truncated = _column("truncated", batch.truncated, rows).astype(np.bool_)
-        intrinsic = self._finite("intrinsic", batch, rows)
+        intrinsic = _finite("intrinsic", batch.intrinsic, valid)
         _check_observation(self.observation_space, batch.observation, rows)
         _check_observation(self.observation_space, batch.next_observation, rows)
         now, after = self._estimates(batch, rows)
         space = self.core.layout.action_space
         return Transition(
-            reward=self._finite("reward", batch, rows),
+            reward=_finite("reward", batch.reward, valid),
             intrinsic=self.core.intrinsic_scale * intrinsic,
             value_ext=now.value_ext,
             value_int=now.value_int,
@@ -169,29 +169,6 @@ class ReplayShaper:
             potential=now.potential,
             next_potential=after.potential,
         )
-
-    def _rows(self, batch: ReplayBatch) -> int:
-        return len(to_numpy(batch.reward).reshape(-1))
-
-    def _valid(self, batch: ReplayBatch, rows: int) -> BoolArray:
-        if batch.valid is None:
-            return np.ones(rows, dtype=np.bool_)
-        valid: BoolArray = _column("valid", batch.valid, rows).astype(np.bool_)
-        return valid
-
-    def _finite(self, name: str, batch: ReplayBatch, rows: int) -> FloatArray:
-        values = getattr(batch, name)
-        if values is None:
-            raise ValueError(_MISSING[name])
-        column = to_float64(_column(name, values, rows))
-        valid = self._valid(batch, rows)
-        bad = ~np.isfinite(column) & valid
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            raise ValueError(
-                f"ReplayBatch.{name} is {column[row]} in row {row} of the batch. {_MISSING[name]}"
-            )
-        return np.where(valid, column, 0.0)
 
     def _estimates(self, batch: ReplayBatch, rows: int) -> tuple[Estimates, Estimates]:
         potential = next_potential = None
@@ -276,6 +253,28 @@ def _shaping_wrapper(env: Any) -> Any:
         f"The stack has {len(found)} shaping wrappers, {names}: a sampled step would have to go "
         "through all of them. Use one."
     )
+
+
+def _valid(batch: ReplayBatch) -> BoolArray:
+    rows = to_numpy(batch.reward).size
+    if batch.valid is None:
+        return np.ones(rows, dtype=np.bool_)
+    valid: BoolArray = _column("valid", batch.valid, rows).astype(np.bool_)
+    return valid
+
+
+def _finite(name: str, values: Any, valid: BoolArray) -> FloatArray:
+    if values is None:
+        raise ValueError(_MISSING[name])
+    column = to_float64(_column(name, values, len(valid)))
+    column[~valid] = 0.0
+    finite = np.isfinite(column)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise ValueError(
+            f"ReplayBatch.{name} is {column[row]} in row {row} of the batch. {_MISSING[name]}"
+        )
+    return column
 
 
 def _column(name: str, values: Any, rows: int) -> Any:

@@ -190,23 +190,25 @@ class ShapedReplayBuffer(ReplayBuffer):
         """Return the stored steps at these positions, as the wrapper saw them."""
         assert self.shaper is not None
         space = self.shaper.observation_space
-        following, shift = self.observations, 1
-        if not self.optimize_memory_usage:
-            following, shift = self.next_observations, 0
-        ended = self.dones[steps, rows] > 0
-        truncated = ended & (self.timeouts[steps, rows] > 0)
+        # One index instead of two: numpy takes rows several times as fast.
+        places = following = steps * self.n_envs + rows
+        after: Any = self.observations
+        if self.optimize_memory_usage:
+            following = (steps + 1) % self.buffer_size * self.n_envs + rows
+        else:
+            after = self.next_observations
+        ended = _at(self.dones, places) > 0
+        truncated = ended & (_at(self.timeouts, places) > 0)
         return ReplayBatch(
-            observation=_seen_by_wrapper(space, self.observations, steps, rows),
-            action=self._action(steps, rows),
-            next_observation=_seen_by_wrapper(
-                space, following, (steps + shift) % self.buffer_size, rows
-            ),
-            reward=self.extrinsic[steps, rows],
-            intrinsic=self.intrinsic[steps, rows],
+            observation=_seen_by_wrapper(space, self.observations, places),
+            action=self._action(places),
+            next_observation=_seen_by_wrapper(space, after, following),
+            reward=_at(self.extrinsic, places),
+            intrinsic=_at(self.intrinsic, places),
             terminated=ended & ~truncated,
             truncated=truncated,
-            shaped=self.emitted[steps, rows],
-            elapsed=self.elapsed[steps, rows],
+            shaped=_at(self.emitted, places),
+            elapsed=_at(self.elapsed, places),
             # n-step returns look past the newest step, and mask what they find there.
             valid=np.full(len(steps), True) if self.full else steps < self.pos,
         )
@@ -218,13 +220,13 @@ class ShapedReplayBuffer(ReplayBuffer):
         rows = np.random.randint(0, self.n_envs, size=size)  # noqa: NPY002
         return (steps + first * self.pos) % self.buffer_size, rows
 
-    def _action(self, steps: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        action = self.actions[steps, rows]
+    def _action(self, places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        action = _at(self.actions, places)
         space = self.action_space
         if isinstance(space, spaces.Box):
             # SB3 stores them scaled to [−1, 1].
             action = space.low.ravel() + 0.5 * (action + 1.0) * (space.high - space.low).ravel()
-        return np.asarray(action.reshape(len(steps), *(space.shape or ())))
+        return np.asarray(action.reshape(len(places), *(space.shape or ())))
 
     def _rewards_of_now(self, steps: Any, rows: Any) -> npt.NDArray[np.float32]:
         steps, rows = np.broadcast_arrays(steps, rows)
@@ -314,13 +316,17 @@ def _transposed(stored: Any, seen: Any) -> bool:
     return stored is not None and len(stored) == 3 and stored == (seen[2], *seen[:2])
 
 
-def _seen_by_wrapper(space: gym.Space[Any], stored: Any, steps: Any, rows: Any) -> Any:
+def _at(stored: npt.NDArray[Any], places: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return rows of an array of shape (steps, envs, ...), counted through both axes."""
+    return stored.reshape(-1, *stored.shape[2:]).take(places, axis=0)
+
+
+def _seen_by_wrapper(space: gym.Space[Any], stored: Any, places: npt.NDArray[Any]) -> Any:
     if isinstance(space, spaces.Dict):
         return {
-            key: _seen_by_wrapper(part, stored[key], steps, rows)
-            for key, part in space.spaces.items()
+            key: _seen_by_wrapper(part, stored[key], places) for key, part in space.spaces.items()
         }
-    batch = stored[steps, rows]
+    batch = _at(stored, places)
     shape = space.shape or ()
     if batch.shape[1:] != shape and _transposed(batch.shape[1:], shape):
         return np.moveaxis(batch, 1, -1)
