@@ -6,7 +6,7 @@
 
 Every finished run is one row of DIR/results.csv. If it is killed, run the same command again: it
 continues with the runs that have no row. The design is in docs/off_policy_study.md. Needs
-`pip install adops-wrappers[sb3]`.
+`pip install adops-wrappers[sb3]`, and `[analysis]` for the report's tests.
 """
 
 from __future__ import annotations
@@ -68,6 +68,42 @@ ABLATION = "ADOPS at sampling, TDCritic"
 """On LoopFarm only: separates when F′ is computed from which critic computes it."""
 SCALES = (1.0, 0.3)
 SEEDS = 10
+
+
+class Question(NamedTuple):
+    """A claim: on a task, more runs of one arm than of another solve it."""
+
+    name: str
+    claim: str
+    task: str
+    scale: float
+    better: str
+    worse: str
+
+
+AT_SAMPLING = "ADOPS at sampling"
+QUESTIONS = [
+    Question("O1", "the raw bonus captures DQN", "DQN LoopFarm", 1.0, "no bonus", "raw"),
+    Question(
+        "O2", "ADOPS at sampling keeps DQN on its task", "DQN LoopFarm", 1.0, AT_SAMPLING, "raw"
+    ),
+    Question(
+        "O3", "F′ stored by an old critic does not", "DQN LoopFarm", 1.0, AT_SAMPLING,
+        "ADOPS stored",
+    ),
+    Question("O4", "it takes the critic too", "DQN LoopFarm", 1.0, AT_SAMPLING, ABLATION),
+    Question(
+        "O5", "a count bonus helps DQN to find a hidden goal", "DQN KeyDoorTV", 0.3, "raw",
+        "no bonus",
+    ),
+    Question(
+        "O6", "it still does so through ADOPS", "DQN KeyDoorTV", 0.3, AT_SAMPLING, "no bonus"
+    ),
+    Question("O7", "the raw bonus captures SAC", "SAC Fountain", 1.0, "no bonus", "raw"),
+    Question(
+        "O8", "ADOPS at sampling keeps SAC on its task", "SAC Fountain", 1.0, AT_SAMPLING, "raw"
+    ),
+]  # fmt: skip
 
 
 class Cell(NamedTuple):
@@ -242,23 +278,90 @@ def wilson(solved: int, runs: int, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
+class Group(NamedTuple):
+    """The runs of one arm on one task, seed by seed."""
+
+    final_return: list[float]
+    greedy_return: list[float]
+
+    @property
+    def solved(self) -> list[bool]:
+        """Which runs have solved the task."""
+        return [value >= SOLVED for value in self.final_return]
+
+    @property
+    def solved_text(self) -> str:
+        """The number of solved runs, of all runs."""
+        return f"{sum(self.solved)} of {len(self.solved)}"
+
+
+def grouped(rows: list[dict[str, str]]) -> dict[tuple[str, str, float], Group]:
+    """Return the runs by task, arm and scale, in the order of the design."""
+    runs: dict[tuple[str, str, float], list[dict[str, str]]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: int(row["seed"])):
+        runs[key_of(row)[:3]].append(row)
+    return {
+        key: Group(*([float(row[name]) for row in runs[key]] for name in Group._fields))
+        for key in (cell[:3] for cell in cells(1))
+        if key in runs
+    }
+
+
 def report(rows: list[dict[str, str]]) -> str:
     """Return the table of solved runs as Markdown."""
-    groups: dict[tuple[str, str, float], list[float]] = defaultdict(list)
-    for row in rows:
-        groups[row["task"], row["arm"], float(row["scale"])].append(float(row["final_return"]))
     lines = [
-        "| task | arm | scale | solved | 95 % | mean return |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| task | arm | scale | solved | 95 % | mean return | greedy return |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for (task, arm, scale), returns in sorted(groups.items()):
-        solved = sum(value >= SOLVED for value in returns)
-        low, high = wilson(solved, len(returns))
-        mean = sum(returns) / len(returns)
+    for (task, arm, scale), group in grouped(rows).items():
+        low, high = wilson(sum(group.solved), len(group.solved))
+        mean, greedy = (sum(values) / len(values) for values in group)
         size = f"{scale:g}" if scale else "–"
         lines.append(
-            f"| {task} | {arm} | {size} | {solved} of {len(returns)} | "
-            f"{low:.0%}–{high:.0%} | {mean:.2f} |"
+            f"| {task} | {arm} | {size} | {group.solved_text} | {low:.0%}–{high:.0%} | "
+            f"{mean:.2f} | {greedy:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def answers(rows: list[dict[str, str]], seeds: int = SEEDS) -> str:
+    """Return the questions with what the runs say about them, as Markdown.
+
+    The tests are Fisher's, two-sided, with Holm's correction over all questions. One that lacks
+    runs is not tested but counts in the correction, so that later runs never take an answer back.
+    """
+    from analysis.statistics import SIGNIFICANT, fisher_p, holm
+    from analysis.text import shown_p
+
+    groups = grouped(rows)
+    pairs = []
+    for question in QUESTIONS:
+        arms = question.better, question.worse
+        keys = [(question.task, arm, question.scale * (arm != "no bonus")) for arm in arms]
+        pairs.append([groups.get(key, Group([], [])) for key in keys])
+    made = [min(len(group.solved) for group in pair) >= seeds for pair in pairs]
+    p_values = [
+        fisher_p(*(np.array(group.solved) for group in pair)) if complete else 1.0
+        for pair, complete in zip(pairs, made, strict=True)
+    ]
+    lines = [
+        "| | claim | task | expected better | than | p | p, Holm | answer |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for question, (better, worse), complete, p, corrected in zip(
+        QUESTIONS, pairs, made, p_values, holm(p_values), strict=True
+    ):
+        if not complete:
+            answer = "not run"
+        elif corrected >= SIGNIFICANT:
+            answer = "undecided"
+        else:
+            answer = "supported" if sum(better.solved) > sum(worse.solved) else "contradicted"
+        numbers = f"{shown_p(p)} | {shown_p(corrected)}" if complete else "– | –"
+        lines.append(
+            f"| {question.name} | {question.claim} | {question.task}, scale {question.scale:g} | "
+            f"{question.better}: {better.solved_text} | {question.worse}: {worse.solved_text} | "
+            f"{numbers} | {answer} |"
         )
     return "\n".join(lines)
 
@@ -270,13 +373,16 @@ def main(argv: list[str] | None = None) -> int:
     line.add_argument("--tier", choices=["study", "smoke"], default="study")
     line.add_argument("--seeds", type=int, default=SEEDS)
     line.add_argument("--workers", type=int, default=1, help="the number of processes")
-    line.add_argument("--report", action="store_true", help="print the table and run nothing")
+    line.add_argument("--report", action="store_true", help="print tables and run nothing")
     args = line.parse_args(argv)
     table = args.directory / "results.csv"
     if not args.report:
         smoke = args.tier == "smoke"
         run_missing(table, 1 if smoke else args.seeds, 1200 if smoke else None, args.workers)
-    print(report(read(table)))
+    rows = read(table)
+    print(report(rows))
+    if args.report:
+        print(f"\n{answers(rows, args.seeds)}")
     return 0
 
 

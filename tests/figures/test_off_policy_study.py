@@ -1,0 +1,59 @@
+"""The picture of the off-policy study: an interval for each arm that has runs."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("stable_baselines3")
+pytest.importorskip("torch")
+pytest.importorskip("matplotlib")
+
+
+def write(table: Path, solved: dict[tuple[str, str, float], int]) -> None:
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["task", "arm", "scale", "seed", "final_return", "greedy_return", "curve"])
+        for key, count in solved.items():
+            writer.writerows([*key, seed, float(seed < count), 0.0, "0"] for seed in range(4))
+
+
+def test_every_arm_with_runs_has_its_share_and_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = importlib.import_module("off_policy_study")
+    table, picture = tmp_path / "results.csv", tmp_path / "images" / "drawn.png"
+    arms = {
+        ("SAC Fountain", "raw", 0.3): 1,
+        ("DQN LoopFarm", script.ABLATION, 1.0): 0,
+        ("DQN LoopFarm", "no bonus", 0.0): 4,
+    }
+    write(table, arms)
+    drawn = []
+    monkeypatch.setattr(script.plt, "close", drawn.append)
+    script.main([str(table), "--out", str(picture)])
+    assert picture.stat().st_size > 5000
+    farm, fountain = drawn[0].axes
+    assert [axis.get_title() for axis in (farm, fountain)] == ["DQN LoopFarm", "SAC Fountain"]
+    labels = [label.get_text() for label in (*farm.get_yticklabels(), *fountain.get_yticklabels())]
+    assert labels == ["no bonus", "ADOPS at sampling, TDCritic ×1", "raw ×0.3"]
+    interval, point = fountain.lines
+    assert point.get_xdata()[0] == 0.25
+    assert list(interval.get_xdata()) == pytest.approx([0.0456, 0.6994], abs=1e-3)
+    assert point.get_markerfacecolor() == "white"
+    assert farm.lines[1].get_markerfacecolor() == script.COLOURS["no bonus"]
+
+
+def test_all_arms_of_the_study_have_a_colour() -> None:
+    script = importlib.import_module("off_policy_study")
+    study = importlib.import_module("off_policy")
+    assert {*study.ARMS, study.ABLATION} <= script.ARM_COLOURS.keys()
+
+
+def test_an_empty_table_is_refused(tmp_path: Path) -> None:
+    script = importlib.import_module("off_policy_study")
+    with pytest.raises(SystemExit, match="no finished run"):
+        script.main([str(tmp_path / "results.csv")])
