@@ -22,6 +22,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 
+from adops_wrappers.training.exit import INCOMPLETE
 from adops_wrappers.training.log import read_metrics
 
 ARMS = {"raw bonus": ("none", {}), "ADOPS": ("adops", {"epsilon": "0.01"})}
@@ -107,14 +108,14 @@ def main(settings: Settings) -> int:
     cells = cells_of(settings)
     by_seed = [cell for seed in zip(*cells.values(), strict=True) for cell in seed]
     code = sweep.run(sweep.RunArgs(settings.out, jobs=settings.jobs), by_seed)
-    if code:
+    if code not in (0, INCOMPLETE):
         return code
     runs = {arm: [Path(settings.out) / cell.name for cell in own] for arm, own in cells.items()}
     for arm, run_dirs in runs.items():
         final = [column(run_dir, "charts/episodic_return_recent")[-1] for run_dir in run_dirs]
         print(f"{arm}: final return {', '.join(f'{value:.2f}' for value in final)}")
     print(draw(settings, runs))
-    return 0
+    return code
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
     python train/sweep.py runs/paper --paper --executor slurm --partition gpu --gpus 1
 
 Run the same command again to continue: finished cells are skipped and unfinished ones resume from
-their checkpoints. `--dry-run` prints the plan and stops.
+their checkpoints. `--dry-run` prints the plan and stops. The exit code is 0 if all cells have
+finished, 3 if some of these lack a checkpoint that could not be written, and 1 otherwise.
 
 As a library: `expand` or `paper_cells` make the cells and `run` runs them. Its parts: `check`
 refuses what cannot work, `hold` locks the directory, `run_local` or `run_slurm` run the cells, and

@@ -50,7 +50,8 @@ class RunArgs:
     resume: str = ""
     """run directory to continue from its last checkpoint, with its settings"""
     checkpoint_every: int = 100
-    """iterations between checkpoints; 0 means only at the end and on SIGINT or SIGTERM"""
+    """iterations between checkpoints; 0 means only at the end and on SIGINT or SIGTERM; one that
+    cannot be written is tried again with the next"""
     save_model: bool = False
     """write the policy to model.pt at the end"""
     capture_video: bool = False

@@ -1,7 +1,8 @@
 """Checkpoints: complete or absent, checksummed, consistent with metrics.csv, loadable anywhere.
 
 A checkpoint is a folder `checkpoints/ITERATION` with `manifest.json` (format, checksums, a mark of
-metrics.csv), `state.pt`, which loads without running code, and the pickled envs of each rank.
+metrics.csv, the iteration of the checkpoint before), `state.pt`, which loads without running code,
+and the pickled envs of each rank.
 """
 
 from __future__ import annotations
@@ -43,25 +44,43 @@ class Checkpoint(NamedTuple):
     """The mark of metrics.csv, for `Log`."""
 
 
+class Packed(NamedTuple):
+    """A checkpoint as bytes, to be written now or later."""
+
+    iteration: int
+    files: dict[str, bytes]
+    manifest: dict[str, Any]
+
+
 class Unusable(Exception):
     """A checkpoint that cannot be used; the text says why."""
 
 
-def save(
-    run_dir: Path,
+def pack(
     iteration: int,
     state: dict[str, Any],
     envs: list[bytes | None],
     metrics: Mark,
-) -> None:
-    """Write checkpoints/ITERATION atomically, then drop all but the last two.
+    before: int | None = None,
+) -> Packed:
+    """Return a checkpoint as bytes.
 
     Args:
-        run_dir: Directory of the run.
         iteration: The number of iterations done.
         state: Tensors, numbers, strings, lists and dicts; `to_plain` converts other types.
         envs: The pickled envs of each rank, or None where they cannot be pickled.
         metrics: The mark that `Log.sync` has just returned.
+        before: The iteration of the checkpoint before this one.
+    """
+    files = {"state.pt": _to_bytes(state)}
+    files |= {_env_file(rank): data for rank, data in enumerate(envs) if data is not None}
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    manifest = {"format": FORMAT, "sha256": hashes, "metrics": metrics, "before": before}
+    return Packed(iteration, files, manifest)
+
+
+def write(run_dir: Path, packed: Packed, newest: int) -> None:
+    """Write checkpoints/ITERATION atomically, then drop all but the last two up to `newest`.
 
     Raises:
         OSError: It could not be written; earlier ones are still there.
@@ -72,18 +91,15 @@ def save(
     temporary = folder / ".writing"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    files = {"state.pt": _to_bytes(state)}
-    files |= {_env_file(rank): data for rank, data in enumerate(envs) if data is not None}
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    for name, data in files.items():
+    for name, data in packed.files.items():
         write_atomically(temporary / name, data)
-    write_json(temporary / _MANIFEST, {"format": FORMAT, "sha256": hashes, "metrics": metrics})
-    final = folder / f"{iteration:08d}"
+    write_json(temporary / _MANIFEST, packed.manifest)
+    final = _folder(run_dir, packed.iteration)
     if final.exists():  # from before a resume that went back further
         _drop(final)
     os.replace(temporary, final)
     sync_folder(folder)
-    kept = [path for path in _found(run_dir) if path.name <= final.name][:KEPT]
+    kept = [path for path in _found(run_dir) if int(path.name) <= newest][:KEPT]
     for path in set(_found(run_dir)) - set(kept):
         with contextlib.suppress(OSError):
             _drop(path)
@@ -119,7 +135,32 @@ def load(run_dir: Path, rank: int = 0) -> Checkpoint | None:
     return None
 
 
+def find_loss(run_dir: Path) -> str:
+    """Return what is wrong with the last two checkpoints; empty if both are there and whole."""
+    found = _found(run_dir)
+    if not found:
+        return ""
+    path = found[0]
+    try:
+        before = _verify(run_dir, path)[0].get("before")
+        if before is not None:
+            path = _folder(run_dir, before)
+            _verify(run_dir, path)
+    except Unusable as reason:
+        return f"checkpoints/{path.name} {reason}"
+    return ""
+
+
 def _read(run_dir: Path, path: Path, rank: int) -> Checkpoint:
+    manifest, files = _verify(run_dir, path)
+    state = torch.load(io.BytesIO(files["state.pt"]), weights_only=True, map_location="cpu")
+    return Checkpoint(int(path.name), state, files.get(_env_file(rank)), manifest["metrics"])
+
+
+def _verify(run_dir: Path, path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the manifest and the files of a checkpoint, or raise `Unusable`."""
+    if not path.exists():
+        raise Unusable("is missing")
     try:
         manifest = read_json(path / _MANIFEST)
     except (OSError, ValueError) as error:
@@ -137,8 +178,7 @@ def _read(run_dir: Path, path: Path, rank: int) -> Checkpoint:
             raise Unusable(f"is damaged ({name} does not match its checksum)")
     if not agrees(run_dir, manifest["metrics"]):
         raise Unusable("does not fit metrics.csv, in which rows were lost or changed")
-    state = torch.load(io.BytesIO(files["state.pt"]), weights_only=True, map_location="cpu")
-    return Checkpoint(int(path.name), state, files.get(_env_file(rank)), manifest["metrics"])
+    return manifest, files
 
 
 def _other_format(number: Any) -> str:
@@ -152,6 +192,10 @@ def _found(run_dir: Path) -> list[Path]:
     """Return the checkpoint folders, newest first."""
     folder = run_dir / "checkpoints"
     return sorted((p for p in folder.glob("*") if p.name.isdigit()), reverse=True)
+
+
+def _folder(run_dir: Path, iteration: int) -> Path:
+    return run_dir / "checkpoints" / f"{iteration:08d}"
 
 
 def _env_file(rank: int) -> str:

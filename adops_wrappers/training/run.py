@@ -30,12 +30,13 @@ from adops_wrappers.training.args import ScriptArgs
 from adops_wrappers.training.distributed import Ranks, silence_other_ranks
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.envs import env_kind, make_env, make_vector_env
-from adops_wrappers.training.exit import fail
+from adops_wrappers.training.exit import fail, fail_incomplete
 from adops_wrappers.training.gradients import allow_tf32
 from adops_wrappers.training.log import Log
 from adops_wrappers.training.play import play_episode, write_video
 from adops_wrappers.training.progress import Clock, Progress, announce_duration
-from adops_wrappers.training.rundir import SKIPPED_CHECKPOINT, RunDir
+from adops_wrappers.training.rundir import RunDir
+from adops_wrappers.training.saver import Saver
 from adops_wrappers.training.signals import StopOnSignal
 
 PACKAGES = ("adops-wrappers", "gymnasium", "numpy", "torch", "ale-py", "minigrid")
@@ -204,6 +205,7 @@ class Run:
         """Count the iterations; after each, save, film or stop if due."""
         args, ranks = self.args, self.ranks
         self._log = self._open_log() if ranks.main else None
+        self._saver = Saver(self.path, self.iteration or None)
         stop = StopOnSignal(ranks)
         self._cleanup.callback(stop.restore)
         self._progress = Progress(self.iteration, args.total_iterations, ranks.mute)
@@ -275,12 +277,7 @@ class Run:
             "ranks": list(owns),
         }
         mark = self._log.sync()
-        self._last_save_failed = False
-        try:
-            checkpoint.save(self.path, self.iteration, state, list(envs), mark)
-        except OSError as error:
-            self._last_save_failed = True
-            print(f"{SKIPPED_CHECKPOINT} ({error}). Keeping the previous one.")
+        self._last_save_failed = not self._saver.save(self.iteration, state, list(envs), mark)
 
     def _film(self) -> None:
         env = make_env(self.args, self._kind, "rgb_array")
@@ -317,20 +314,27 @@ class Run:
         if finished and self.args.save_model and self.ranks.main:
             args = dataclasses.asdict(self.args)
             checkpoint.save_model(self.path, args, self._tracked["agent"])
-        self._write_status(reason)
+        lost = self._write_status(reason)
         if finished:
             print(f"Finished {self.iteration} iterations: {self.path}")
         else:
             said = f"Run {reason} after iteration {self.iteration}."
             print(f"{said} Continue with --resume {self.path}")
+        if lost:
+            fail_incomplete(f"{self.path} {reason}, but {lost}. Its other files are complete.")
 
-    def _write_status(self, reason: str) -> None:
+    def _write_status(self, reason: str) -> str:
+        """Write status.json and leave the group; return what should be on disk and is not."""
         self._progress.close()
+        lost = ""
         if self._dir is not None and self._log is not None:
-            mark = self._log.sync()
-            finished = reason == "finished"
-            self._dir.write_status(self.iteration, finished, reason, mark if finished else None)
+            finished, mark = reason == "finished", self._log.sync()
+            lost = checkpoint.find_loss(self.path)
+            self._dir.write_status(
+                self.iteration, finished, reason, mark if finished else None, lost
+            )
         self.ranks.close()
+        return lost
 
 
 def _indivisible(args: ScriptArgs, method: str) -> str:

@@ -20,8 +20,6 @@ from adops_wrappers._files import read_json, remove_leftovers, sync_folder, writ
 from adops_wrappers.training.exit import fail
 
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
-SKIPPED_CHECKPOINT = "Cannot write a checkpoint"
-"""How the message of a run begins that continues without one of its checkpoints."""
 
 
 class Held(Exception):
@@ -170,10 +168,23 @@ class RunDir:
         self._write("config.json", config)
 
     def write_status(
-        self, iteration: int, finished: bool, reason: str, metrics: dict[str, Any] | None = None
+        self,
+        iteration: int,
+        finished: bool,
+        reason: str,
+        metrics: dict[str, Any] | None = None,
+        lost: str = "",
     ) -> None:
-        """Write status.json: how far the run got, why it stopped, and the mark of metrics.csv."""
-        status = {"iteration": iteration, "finished": finished, "reason": reason}
+        """Write status.json.
+
+        Args:
+            iteration: How far the run got.
+            finished: Whether that is its end.
+            reason: Why it stopped.
+            metrics: The mark of metrics.csv.
+            lost: What should be in the directory and is not.
+        """
+        status = {"iteration": iteration, "finished": finished, "reason": reason, "lost": lost}
         self._write("status.json", {**status, "metrics": metrics})
 
     def check_space(self, needed: int) -> None:

@@ -126,6 +126,27 @@ def test_a_checkpoint_of_the_old_format_is_refused_by_name(machine, folder):
     assert "Traceback" not in outcome.output
 
 
+def test_a_checkpoint_that_failed_once_is_written_with_the_next_one(machine, tmp_path, whole):
+    plan = Plan("full disk", at=1, only="00000004")
+    outcome = machine.run(*TRAIN, "--run-dir", "run", folder=tmp_path, plan=plan)
+    assert outcome.code == 0
+    assert "Cannot write the checkpoint of iteration 4" in outcome.output
+    assert "The checkpoint of iteration 4 is written now." in outcome.output
+    assert run_result(tmp_path / "run") == run_result(whole / "run")
+
+
+def test_a_run_that_lacks_a_checkpoint_at_its_end_says_so_each_time(machine, tmp_path, whole):
+    plan = Plan("full disk", at=1, lasting=10**9, only="00000004")
+    first = machine.run(*TRAIN, "--run-dir", "run", folder=tmp_path, plan=plan)
+    again = machine.run(*RESUME, folder=tmp_path)
+    for outcome in (first, again):
+        assert outcome.code == 3
+        assert "error: run finished, but checkpoints/00000004 is missing." in outcome.output
+    ours, theirs = run_result(tmp_path / "run"), run_result(whole / "run")
+    assert ours.pop("checkpoints")["00000006"] == theirs.pop("checkpoints")["00000006"]
+    assert ours == theirs
+
+
 @pytest.mark.parametrize("at", [1, 50, 250])
 def test_a_full_disk_inside_tensorboard_is_a_message_and_costs_nothing(
     machine, tmp_path, whole, at

@@ -4,7 +4,9 @@ import csv
 import runpy
 from types import SimpleNamespace
 
-from tests.train.scripts import ROOT, learned, run_script
+import pytest
+
+from tests.train.scripts import ROOT, learned, load_script, run_script
 
 
 def test_demo_leaves_one_picture_and_names_it_last(tmp_path):
@@ -18,6 +20,17 @@ def test_demo_leaves_one_picture_and_names_it_last(tmp_path):
     assert len(raw) == len(adops) == 2
     assert float(raw[1]["shaping/intervention_rate"]) == 0.0
     assert float(adops[1]["shaping/intervention_rate"]) > 0.0
+
+
+@pytest.mark.parametrize(("code", "drawn"), [(0, True), (3, True), (1, False)])
+def test_demo_draws_once_all_runs_have_finished(tmp_path, monkeypatch, capsys, code, drawn):
+    """A run that lacks an old checkpoint (code 3) has all that is drawn."""
+    demo = load_script("demo")
+    monkeypatch.setattr(demo.sweep, "run", lambda args, cells: code)
+    monkeypatch.setattr(demo, "column", lambda run_dir, name: [0.0])
+    monkeypatch.setattr(demo, "draw", lambda settings, runs: "picture.png")
+    assert demo.main(demo.Settings(out=str(tmp_path))) == code
+    assert ("picture.png" in capsys.readouterr().out) == drawn
 
 
 def test_plot_and_its_csv_agree_with_the_runs(tmp_path, ppo_rnd):

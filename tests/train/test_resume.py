@@ -176,10 +176,10 @@ def test_disk_that_fills_up_keeps_the_previous_checkpoint(short, ppo_rnd, capsys
 
     expected = learned(run_dir)
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "save", full)
+        patch.setattr("adops_wrappers.training.saver.write", full)
         with pytest.raises(SystemExit, match=r"the last checkpoint of .* continue with --resume"):
             ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
-    assert "Cannot write a checkpoint" in capsys.readouterr().out
+    assert "Cannot write the checkpoint of iteration" in capsys.readouterr().out
     assert newest_checkpoint(run_dir) == 3
     status = json.loads((run_dir / "status.json").read_text())
     assert not status["finished"]

@@ -251,7 +251,11 @@ while time.monotonic() < deadline and not stopped:
     time.sleep(0.01)
 reason = "stopped by SIGTERM" if stopped else "finished"
 status = {"iteration": 3, "finished": not stopped, "reason": reason}
+if seed == "7":
+    status["lost"] = "checkpoints/00000002 is missing"
 (run_dir / "status.json").write_text(json.dumps(status))
+if seed == "7":
+    sys.exit(3)
 """
 
 
@@ -289,6 +293,32 @@ def test_a_failed_cell_is_reported_and_stops_no_other(sweep, tmp_path, capsys):
     sweep.run_local(again, jobs=1, refresh=0.01)
     assert (root / "none__seed1" / "output.log").read_text() == logs[1]
     assert (root / "none__seed9" / "output.log").read_text().count("this run cannot work") == 2
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_finished_run_that_lost_a_file_is_named_each_time_and_not_run_again(
+    sweep, tmp_path, capsys
+):
+    root = tmp_path / "sweep"
+    for _ in range(2):
+        plan = plan_for(sweep, root, [7, 1])
+        results = sweep.run_local(plan, jobs=1, refresh=0.01)
+        assert states(results) == {"7": "finished", "1": "finished"}
+        assert sweep.report(plan, results) == 3
+        output = capsys.readouterr().out
+        assert "error: none__seed7 finished, but checkpoints/00000002 is missing.\n" in output
+        assert "2 of 2 cells finished, 0 failed" in output
+        assert "seed1 finished, but" not in output
+    assert (root / "none__seed7" / "output.log").read_text().count("---") == 1
+    plan = plan_for(sweep, root, [7, 9])
+    assert sweep.report(plan, sweep.run_local(plan, jobs=1, refresh=0.01)) == 1
+
+
+def test_a_run_that_stopped_in_order_is_resumable_whatever_it_lost(rooms, tmp_path):
+    status = {"finished": False, "reason": "stopped by SIGTERM", "lost": "one"}
+    (tmp_path / "status.json").write_text(json.dumps(status))
+    assert rooms.local.end_of_run(tmp_path, 3, stopping=False).state == "stopped"
+    assert rooms.local.end_of_run(tmp_path, 1, stopping=False).state == "failed"
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -466,17 +496,6 @@ def test_last_lines_of_a_log_leave_out_what_a_progress_bar_overwrote(rooms, tmp_
     (tmp_path / "output.log").write_bytes(b"first\nsecond\n\n 1%\r 2%\r 3%\nlast \xff\n")
     assert rooms.processes.log_tail(tmp_path, 3) == "second\n 3%\nlast \ufffd"
     assert rooms.processes.log_tail(tmp_path / "none") == "(no output)"
-
-
-def test_checkpoints_that_a_run_could_not_write_are_named(sweep, rooms, tmp_path, capsys):
-    plan = plan_for(sweep, tmp_path, [1])
-    (cell,) = plan.cells
-    said = "Cannot write a checkpoint (No space left on device). Keeping the previous one."
-    (tmp_path / cell.name).mkdir(exist_ok=True)
-    (tmp_path / cell.name / "output.log").write_text(f"started\n 50%\r{said}\nFinished\n")
-    results = {cell.name: rooms.processes.Result("finished")}
-    assert sweep.report(plan, results) == 0
-    assert f"{cell.name}: {said}" in capsys.readouterr().out.splitlines()
 
 
 def test_cells_are_listed_for_later_evaluation(sweep, tmp_path):

@@ -22,18 +22,23 @@ import torch
 from adops_wrappers._files import write_json
 from adops_wrappers.training import checkpoint
 from adops_wrappers.training.log import Log
+from adops_wrappers.training.saver import Saver
 
 
 def write_run(run_dir: Path, iterations: int = 6, every: int = 2) -> None:
     """Write what a run of some iterations leaves behind."""
-    log = Log(run_dir)
+    log, saver = Log(run_dir), Saver(run_dir)
     for iteration in range(1, iterations + 1):
         log.write(iteration, 64 * iteration, {"a": iteration / 3})
         if iteration % every == 0:
             state = {"args": {"lr": 0.1, "video": 5}, "weights": torch.full((300,), iteration)}
-            checkpoint.save(run_dir, iteration, state, [b"first", b"second"], log.sync())
+            saver.save(iteration, state, [b"first", b"second"], log.sync())
     log.close()
     write_json(run_dir / "config.json", {"args": {"lr": 0.1, "video": 5}})
+
+
+def save(run_dir: Path, iteration: int, *content: object) -> None:
+    checkpoint.write(run_dir, checkpoint.pack(iteration, *content), newest=iteration)
 
 
 def kept(run_dir: Path) -> list[str]:
@@ -62,7 +67,7 @@ def test_the_last_two_are_kept_and_the_newest_is_loaded(tmp_path):
 
 def test_a_rank_without_env_state_has_none(tmp_path):
     log = Log(tmp_path)
-    checkpoint.save(tmp_path, 1, {}, [None], log.sync())
+    save(tmp_path, 1, {}, [None], log.sync())
     log.close()
     loaded = checkpoint.load(tmp_path)
     assert loaded is not None
@@ -147,7 +152,7 @@ def test_half_a_checkpoint_of_a_killed_run_does_no_harm(tmp_path):
     loaded = checkpoint.load(tmp_path)
     assert loaded is not None
     assert loaded.iteration == 6
-    checkpoint.save(tmp_path, 7, {}, [], loaded.metrics)
+    save(tmp_path, 7, {}, [], loaded.metrics)
     assert kept(tmp_path) == ["00000006", "00000007"]
 
 
@@ -166,10 +171,10 @@ def test_a_checkpoint_that_is_being_dropped_is_whole_or_gone(tmp_path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
-            checkpoint.save(tmp_path, 8, {}, [b"envs"], loaded.metrics)
+            save(tmp_path, 8, {}, [b"envs"], loaded.metrics)
     visible = [name for name in kept(tmp_path) if not name.startswith(".")]
     assert visible == ["00000006", "00000008"]
-    checkpoint.save(tmp_path, 9, {}, [b"envs"], loaded.metrics)
+    save(tmp_path, 9, {}, [b"envs"], loaded.metrics)
     assert kept(tmp_path) == ["00000008", "00000009"]
 
 
@@ -178,9 +183,9 @@ def test_checkpoints_of_a_time_that_was_gone_back_behind_are_dropped(tmp_path):
     flip(tmp_path / "checkpoints" / "00000006" / "state.pt")
     loaded = checkpoint.load(tmp_path)
     assert loaded is not None
-    checkpoint.save(tmp_path, 5, {"now": 5}, [], loaded.metrics)
+    save(tmp_path, 5, {"now": 5}, [], loaded.metrics)
     assert kept(tmp_path) == ["00000004", "00000005"]
-    checkpoint.save(tmp_path, 5, {"now": 6}, [], loaded.metrics)
+    save(tmp_path, 5, {"now": 6}, [], loaded.metrics)
     assert kept(tmp_path) == ["00000004", "00000005"]
     again = checkpoint.load(tmp_path)
     assert again is not None
@@ -206,10 +211,26 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path, monkeypatch, call, 
         if call == "mkdir" and after > 1:
             pytest.skip("there are only two")
         with pytest.raises(OSError, match="No space left"):
-            checkpoint.save(tmp_path, 8, {}, [b"envs", b"more"], loaded.metrics)
+            save(tmp_path, 8, {}, [b"envs", b"more"], loaded.metrics)
     again = checkpoint.load(tmp_path)
     assert again is not None
     assert again.iteration == 6
+
+
+@pytest.mark.parametrize("number", ["00000004", "00000006"])
+def test_a_loss_among_the_last_two_is_found(tmp_path, number):
+    assert checkpoint.find_loss(tmp_path) == ""
+    write_run(tmp_path)
+    assert checkpoint.find_loss(tmp_path) == ""
+    flip(tmp_path / "checkpoints" / number / "envs1.pkl")
+    found = checkpoint.find_loss(tmp_path)
+    assert found == f"checkpoints/{number} is damaged (envs1.pkl does not match its checksum)"
+
+
+def test_a_missing_checkpoint_before_the_newest_is_found(tmp_path):
+    write_run(tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints" / "00000004")
+    assert checkpoint.find_loss(tmp_path) == "checkpoints/00000004 is missing"
 
 
 # Settings

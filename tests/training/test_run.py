@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,9 +13,10 @@ import pytest
 import torch
 
 from adops_wrappers import CountBonus, IntrinsicRewardWrapper, NoShapingWrapper
-from adops_wrappers.training import checkpoint
+from adops_wrappers.training import checkpoint, saver
 from adops_wrappers.training.args import ScriptArgs
 from adops_wrappers.training.envs import EpisodeStatistics
+from adops_wrappers.training.exit import INCOMPLETE
 from adops_wrappers.training.log import read_metrics
 from adops_wrappers.training.run import Run, disk_needed
 from adops_wrappers.training.rundir import read_config, read_status
@@ -152,6 +155,56 @@ def test_a_run_that_ends_in_nan_says_so_and_keeps_its_checkpoint(tmp_path):
         random_walk(Args(run_dir=str(path), checkpoint_every=3), watch=spoil)
     assert read_status(path)["reason"] == "NaN"
     assert checkpoint.load(path).iteration == 3
+
+
+@pytest.fixture
+def full_at_4(monkeypatch):
+    """A disk that takes every checkpoint but that of iteration 4."""
+
+    def write(run_dir, packed, newest):
+        if packed.iteration == 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        checkpoint.write(run_dir, packed, newest)
+
+    monkeypatch.setattr(saver, "write", write)
+
+
+@pytest.mark.usefixtures("full_at_4")
+def test_a_finished_run_without_one_of_its_last_two_checkpoints_says_so(tmp_path, capsys):
+    path = tmp_path / "run"
+    args = Args(run_dir=str(path), checkpoint_every=2, save_model=True)
+    for resume in ("", str(path)):  # it is still missing afterwards
+        with pytest.raises(SystemExit) as ended:
+            random_walk(Args(**{**vars(args), "resume": resume}))
+        assert ended.value.code == INCOMPLETE == 3
+        said = capsys.readouterr()
+        assert said.out.endswith(f"Finished 6 iterations: {path}\n")
+        assert f"error: {path} finished, but checkpoints/00000004 is missing." in said.err
+        status = read_status(path)
+        assert (status["iteration"], status["finished"]) == (6, True)
+        assert status["lost"] == "checkpoints/00000004 is missing"
+    assert checkpoint.load(path).iteration == 6
+    assert (path / "model.pt").exists()
+
+
+@pytest.mark.usefixtures("full_at_4")
+def test_a_stopped_run_without_one_of_its_last_two_checkpoints_goes_on(tmp_path, capsys):
+    path = tmp_path / "run"
+    args = Args(run_dir=str(path), checkpoint_every=2)
+    with pytest.raises(SystemExit) as ended:
+        random_walk(args, watch=lambda run: run.iteration == 5 and signal.raise_signal(15))
+    assert ended.value.code == INCOMPLETE
+    assert f"error: {path} stopped by SIGTERM, but checkpoints/00000004" in capsys.readouterr().err
+    assert not read_status(path)["finished"]
+    random_walk(Args(**{**vars(args), "resume": str(path)}))
+    assert read_status(path)["lost"] == ""
+
+
+@pytest.mark.usefixtures("full_at_4")
+def test_a_skipped_checkpoint_that_would_have_been_dropped_is_no_loss(tmp_path, capsys):
+    path = random_walk(Args(run_dir=str(tmp_path / "run"), checkpoint_every=2, total_iterations=8))
+    assert "Cannot write the checkpoint of iteration 4: [Errno 28] No" in capsys.readouterr().out
+    assert read_status(path)["lost"] == ""
 
 
 def test_video_without_its_package_is_refused_before_anything_is_written(tmp_path, monkeypatch):

@@ -168,12 +168,13 @@ def test_settings_and_state_come_back():
     run = RunDir.create("run", "")
     config = {"script": "x.py", "args": {"seed": 1, "learning_rate": 1e-4}}
     run.write_config(config)
-    run.write_status(7, True, "finished", {"bytes": 3, "sha256": "abc"})
+    run.write_status(7, True, "finished", {"bytes": 3, "sha256": "abc"}, "model.pt is missing")
     assert rundir.read_config(run.path) == config
     assert rundir.read_status(run.path) == {
         "iteration": 7,
         "finished": True,
         "reason": "finished",
+        "lost": "model.pt is missing",
         "metrics": {"bytes": 3, "sha256": "abc"},
     }
 

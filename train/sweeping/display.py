@@ -11,8 +11,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
+from adops_wrappers.training.exit import INCOMPLETE
 from sweeping.plan import Plan, free_bytes, steps_left
-from sweeping.processes import Result, log_tail, read_progress, skipped_checkpoints
+from sweeping.processes import Result, find_loss, log_tail, read_progress
 
 
 def make_console() -> Console:
@@ -127,15 +128,21 @@ class ProgressTable:
 
 
 def report(plan: Plan, results: Mapping[str, Result]) -> int:
-    """Print what failed, with the last lines of the logs, or was skipped; return the exit code."""
+    """Print what failed, with the last lines of the logs, and what is lost.
+
+    Returns:
+        The exit code: 0 if all cells have finished, 3 if some of them lack a file, 1 if not all
+        have finished.
+    """
     for name, result in results.items():
         if result.state == "failed":
             run_dir = plan.root / name
             print(f"\nFAILED {name}: {result.detail}. Last lines of {run_dir / 'output.log'}:")
             print("    " + log_tail(run_dir).replace("\n", "\n    "))
-    for cell in plan.open:
-        for line in skipped_checkpoints(plan.root / cell.name):
-            print(f"{cell.name}: {line}")
+    losses = {name: find_loss(plan.root / name) for name in results}
+    for name, lost in losses.items():
+        if lost:
+            print(f"error: {name} {results[name].state}, but {lost}.")
     counts = Counter(result.state for result in results.values())
     print(
         f"{counts['finished']} of {len(results)} cells finished, {counts['failed']} failed, "
@@ -144,4 +151,6 @@ def report(plan: Plan, results: Mapping[str, Result]) -> int:
     reasons = {r.detail for r in results.values() if r.state == "waiting"} - {"not started"}
     for reason in reasons:
         print(f"Not started: {reason}")
-    return 0 if counts["finished"] == len(results) else 1
+    if counts["finished"] < len(results):
+        return 1
+    return INCOMPLETE if any(losses.values()) else 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from adops_wrappers.training.exit import INCOMPLETE
 from adops_wrappers.training.rundir import Held
 from sweeping.cells import Cell
 from sweeping.display import ProgressTable
@@ -160,7 +161,8 @@ def end_of_run(run_dir: Path, code: int, stopping: bool) -> Result:
     """Return how a run's process ended; the cell waits if another process holds its directory."""
     if is_finished(run_dir):
         return Result("finished")
-    if stopping or (code == 0 and read_progress(run_dir).reason.startswith("stopped")):
+    orderly = code in (0, INCOMPLETE)
+    if stopping or (orderly and read_progress(run_dir).reason.startswith("stopped")):
         return Result("stopped", "continues with the same command")
     try:
         refuse_held(run_dir)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from adops_wrappers.training.log import read_last_row
-from adops_wrappers.training.rundir import SKIPPED_CHECKPOINT, read_status, run_lock
+from adops_wrappers.training.rundir import read_status, run_lock
 
 SCRIPT = Path(__file__).parents[1] / "ppo_rnd.py"
 
@@ -67,6 +67,11 @@ def is_finished(run_dir: Path) -> bool:
     return bool(status_of(run_dir).get("finished"))
 
 
+def find_loss(run_dir: Path) -> str:
+    """Return what a run should have left and has not, as it said when it ended; or nothing."""
+    return str(status_of(run_dir).get("lost", ""))
+
+
 def log_tail(run_dir: Path, lines: int = 12) -> str:
     """Return the last lines of a run's output."""
     try:
@@ -78,15 +83,6 @@ def log_tail(run_dir: Path, lines: int = 12) -> str:
     # A progress bar overwrites itself: only what follows the last carriage return was visible.
     shown = [line.rstrip().rsplit("\r", 1)[-1] for line in text.split("\n")]
     return "\n".join([line for line in shown if line][-lines:])
-
-
-def skipped_checkpoints(run_dir: Path) -> list[str]:
-    """Return what a run said of checkpoints that it could not write."""
-    with contextlib.suppress(OSError):
-        text = (run_dir / "output.log").read_text(encoding="utf-8", errors="replace")
-        # splitlines() also parts the message from a progress bar, which ends in a carriage return.
-        return [line for line in text.splitlines() if line.startswith(SKIPPED_CHECKPOINT)]
-    return []
 
 
 def start_run(
