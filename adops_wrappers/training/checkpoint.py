@@ -37,7 +37,7 @@ class Checkpoint(NamedTuple):
 
     iteration: int
     state: dict[str, Any]
-    """As passed to `save`, with tensors on the CPU."""
+    """As passed to `pack`, with tensors on the CPU."""
     envs: bytes | None
     """The pickled envs of this rank, or None if they could not be pickled."""
     metrics: Mark
