@@ -273,12 +273,13 @@ def draw_overview(arms: Arms) -> Figure:
         for env, own in arms.items()
     }
     columns = [(env, group) for env, own in groups.items() for group in own or {"": None}]
-    found = {
-        (label.removesuffix(Label.parse(label).group), env, Label.parse(label).group): arm
-        for env, own in arms.items()
-        for label, arm in own.items()
-        if family(label) != DELAYS
-    }
+    found = {}
+    for env, own in arms.items():
+        for label, arm in own.items():
+            # Runs without a bonus stand in the first column of their env.
+            group = Label.parse(label).group if label != NO_BONUS else next(iter(groups[env]), "")
+            if family(label) != DELAYS:
+                found[label.removesuffix(group), env, group] = arm
     rows = sorted({method for method, _, _ in found}, key=lambda label: Label.parse(label).order)
     size = (2.2 + 0.62 * len(columns), 1.6 + 0.36 * len(rows))
     figure = Figure(figsize=size, layout="constrained")
@@ -305,11 +306,12 @@ def draw_overview(arms: Arms) -> Figure:
     axis.spines[:].set_visible(False)
     for env, own in groups.items():
         first, last = columns.index((env, next(iter(own), ""))), len(own or [""]) - 1
-        middle = first + last / 2
-        axis.text(middle, -0.8, env_name(env), ha="center", va="bottom", fontsize=10)
+        # A name is wider than one column, so it is slanted there.
+        look = {"ha": "center"} if last else {"ha": "left", "rotation": 35}
+        axis.text(first + last / 2, -0.7, env_name(env), va="bottom", fontsize=10, **look)
         if first:
             axis.axvline(first - 0.5, color="white", linewidth=4)
-    axis.set_title("Solved runs", loc="left", pad=26)
+    axis.set_title("Solved runs", loc="left", pad=52)
     return figure
 
 

@@ -46,6 +46,15 @@ def test_figures_show_the_numbers(tmp_path):
     np.testing.assert_allclose(intervention.get_lines()[1].get_ydata(), [0.5] * 4)
 
 
+def test_overview_of_an_env_on_which_rnd_is_the_only_bonus(tmp_path):
+    write_arm(tmp_path, [0.0], shaping="none", bonus="none")
+    write_arm(tmp_path, [1.0], shaping="none", bonus="rnd")
+    (axis,) = draw_overview(computed(tmp_path).arms).axes
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["RND"]
+    cells = {text.get_position(): text.get_text() for text in axis.texts if "/" in text.get_text()}
+    assert cells == {(0, 0): "0/1", (0, 1): "1/1"}
+
+
 def test_overview_counts_solved_runs_by_method_env_and_scale(tmp_path):
     write_arm(tmp_path, [1.0, 0.0, 0.6], shaping="none")
     write_arm(tmp_path, [0.0], shaping="none", bonus="none")
