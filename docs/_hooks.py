@@ -28,14 +28,26 @@ PRIMED = re.compile(
 )
 BARS = re.compile(r"<mo>&#x0007C;</mo>(.*?)<mo>&#x0007C;</mo>")
 UNTOUCHED = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<math.*?</math>|<[^>]+>)", re.DOTALL)
-# A line must not break between a formula and the comma after it, nor after an opening bracket.
+# A line must not break between a formula and the comma, "=0.01" or "/2" after it, nor after an
+# opening bracket.
 PUNCTUATED = re.compile(
-    r"(\(?<math(?:(?!</math>).)*</math>[.,;:)]+|\(<math(?:(?!</math>).)*</math>)"
+    r"(\(?<math(?:(?!</math>).)*</math>(?:[=/][\w.]+|[.,;:)]+)|\(<math(?:(?!</math>).)*</math>)"
+)
+# What MathML sets apart and LaTeX does not: a relation that begins a formula, the two sides of a
+# slash, and the name of a function from its bracket.
+FIRST = re.compile(r"(<math[^>]*><mrow>)<mo>")
+SLASH = re.compile(r"<mo>(?=&#x0002F;)")
+FUNCTION = re.compile(
+    r'(</mo>|<m(?:row|td)[^>]*>)?(<msub>)?<mo>([a-z]+)</mo>(?=(<mo stretchy="false">&#x00028;)?)'
 )
 SYMBOL = re.compile(
-    rf"(?<![\w/])(?:([A-ZΩδγcfζ])(′?)_([EItin]|IE)|([FQVWs])′|F₂|([FR{''.join(GREEK)}]))"
+    rf"(?<![\w/])(?:([A-ZΩδγcfζ])(′?)_([EItin]|IE)|([FQVWs])′|F₂|([FR{''.join(GREEK)}]|W(?!&)))"
     "(?![\\w′\u0304-])"
 )
+# A line must not end with the dashes of a flag, nor before a percent sign.
+FLAG = re.compile(r"--[a-z]+")
+PERCENT = re.compile(r"(?<=\d) (?=%)")
+PICTURE = re.compile(r'<img [^>]*src="([^"]+)"[^>]*>')
 TEST_NAME = re.compile(r"(?<=<code>)test_\w+(?=</code>)")
 CITED = re.compile(r"\beq\. ([a-z0-9_]+)")
 NUMBERED = re.compile(r'^\| <a id="eq-(\d+)"></a>\d+ \| `(\w+)`', re.MULTILINE)
@@ -54,18 +66,25 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Name files of the repository that are not part of the site instead of linking to them."""
-    return re.sub(r"\[([^\]]+)\]\((?:\.\./)+(notebooks/[^)]+)\)", r"\1 (`\2`)", markdown)
+    return re.sub(r"\[[^\]]+\]\((?:\.\./)+(notebooks/[^)]+)\)", r"`\1`", markdown)
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
     """Typeset $…$, $$…$$ and, outside of code, the symbols and citations of docstrings.
 
-    The long names of tests in tables may break after an underscore.
+    The long names of tests in tables may break after an underscore. Pictures open in full size.
     """
     errata = "../" * page.url.count("/") + "errata.html"
     parts = UNTOUCHED.split(FORMULA.sub(_typeset, content))
     parts[::2] = [
-        CITED.sub(partial(_cite, errata), SYMBOL.sub(_symbol, text)) for text in parts[::2]
+        CITED.sub(partial(_cite, errata), SYMBOL.sub(_symbol, PERCENT.sub("\u00a0", text)))
+        for text in parts[::2]
+    ]
+    parts[1::2] = [
+        FLAG.sub(r'<span class="together">\g<0></span>', part)
+        if part.startswith("<code")
+        else PICTURE.sub(r'<a href="\1">\g<0></a>', part)
+        for part in parts[1::2]
     ]
     shown = PUNCTUATED.sub(r'<span class="together">\1</span>', "".join(parts))
     return TEST_NAME.sub(lambda name: name[0].replace("_", "_<wbr>"), shown)
@@ -84,8 +103,11 @@ def mathml(latex: str, display: str = "inline") -> str:
             f"latex2mathml does not know {unknown[1]} in {latex!r}: reword the formula"
         )
     result = SIGN.sub(r'\1<mo form="prefix">', PRIMED.sub(_primed, result))
+    result = result.replace("<mover>", '<mover accent="true">')
     bar = '<mo form="{}" stretchy="false">|</mo>'.format
-    return BARS.sub(rf"{bar('prefix')}\1{bar('postfix')}", result)
+    result = BARS.sub(rf"{bar('prefix')}\1{bar('postfix')}", result)
+    result = FUNCTION.sub(_function, SLASH.sub('<mo lspace="0.08em" rspace="0.08em">', result))
+    return FIRST.sub(r'\1<mo lspace="0">', result)
 
 
 def _typeset(match: re.Match[str]) -> str:
@@ -93,6 +115,12 @@ def _typeset(match: re.Match[str]) -> str:
     if tag == "span":
         return mathml(latex)
     return f'<div class="formula">{mathml(latex, "block")}</div>'
+
+
+def _function(match: re.Match[str]) -> str:
+    before, index, name, bracket = match.groups(default="")
+    left, right = ("0" if near else "0.17em" for near in (before, bracket))
+    return f'{before}{index}<mo lspace="{left}" rspace="{right}">{name}</mo>'
 
 
 def _primed(match: re.Match[str]) -> str:

@@ -136,7 +136,7 @@ def _cell(answer: AuditReport | str) -> str:
         return "too large"
     if answer.preserved:
         return "kept"
-    return f"changed ({len(answer.changed_states)}; {answer.regret:.2g})"
+    return f"changed ({len(answer.changed_states)};\u00a0{answer.regret:.2g})"
 
 
 def _minizuma() -> str:

@@ -65,3 +65,29 @@ def test_names_of_tests_may_break(hooks: Any) -> None:
     page = SimpleNamespace(url="training.html")
     shown = hooks.on_page_content("<td><code>test_a_b</code> <code>a_b</code></td>", page=page)
     assert shown == "<td><code>test_<wbr>a_<wbr>b</code> <code>a_b</code></td>"
+
+
+def test_lines_do_not_break_within_a_flag_or_before_a_percent_sign(hooks: Any) -> None:
+    page = SimpleNamespace(url="training.html")
+    shown = hooks.on_page_content("<p>5 % of <code>--num-envs 8</code></p>", page=page)
+    flag = '<span class="together">--num</span>-envs 8'
+    assert shown == f"<p>5\u00a0% of <code>{flag}</code></p>"
+
+
+def test_pictures_open_in_full_size(hooks: Any) -> None:
+    page = SimpleNamespace(url="training.html")
+    shown = hooks.on_page_content('<p><img alt="" src="images/a.png" /></p>', page=page)
+    assert shown == '<p><a href="images/a.png"><img alt="" src="images/a.png" /></a></p>'
+
+
+@pytest.mark.parametrize(
+    ("latex", "operator"),
+    [
+        (r"\ge 0", '<mo lspace="0">&#x02265;</mo>'),
+        (r"x = \max(0, x)", '<mo lspace="0" rspace="0">max</mo>'),
+        (r"c \max_b b", '<mo lspace="0.17em" rspace="0.17em">max</mo>'),
+        ("x/y", '<mo lspace="0.08em" rspace="0.08em">&#x0002F;</mo>'),
+    ],
+)
+def test_operators_are_set_as_in_latex(hooks: Any, latex: str, operator: str) -> None:
+    assert operator in hooks.mathml(latex)
