@@ -14,17 +14,22 @@ GREEK = {
     "δ": r"\delta",
     "ε": r"\varepsilon",
     "ζ": r"\zeta",
+    "η": r"\eta",
     "λ": r"\lambda",
+    "π": r"\pi",
+    "ρ": r"\rho",
     "Φ": r"\Phi",
     "Ω": r"\Omega",
 }
-SIGNS = {"−": "-", "≤": r"\le ", "≥": r"\ge ", "Σ": r"\sum", "π": r"\pi", "′": "'"}
+SIGNS = {"−": "-", "≤": r"\le ", "≥": r"\ge ", "Σ": r"\sum", "′": "'"}
 # A letter with an exponent, or with an index in braces: γ^{i−t}, f_{t−D}, V_E^π. The other
 # symbols of docstrings, such as V_E, are set once the page is HTML.
 SCRIPT = r"\{[^{}\s]*(?: [≤<] [^{}\s]*)?\}|−?\w+"
 FORMULA = re.compile(
     rf"(?<![\w`])[A-Za-zΣα-ωΦΩ]′?(?:_\w)?(?:\^(?:{SCRIPT})|_\{{[^{{}}]*\}})+(?![\w`])"
 )
+# V_E*, whose star would begin emphasis.
+BEST = re.compile(r"(?<![\w`*])([A-Z](?:_\w)?)\*(?![\w*])")
 CODE = re.compile(r"(`[^`]*`)")
 
 
@@ -44,7 +49,8 @@ def typeset(paragraph: str) -> str:
         return paragraph
     parts = CODE.split(paragraph)
     parts[::2] = [
-        FORMULA.sub(lambda formula: f"${latex(formula[0])}$", text) for text in parts[::2]
+        BEST.sub(r"$\1^*$", FORMULA.sub(lambda formula: f"${latex(formula[0])}$", text))
+        for text in parts[::2]
     ]
     return "".join(parts)
 

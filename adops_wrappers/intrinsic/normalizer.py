@@ -31,7 +31,7 @@ class IntrinsicReturnNormalizer:
         num_envs: The number of environments side by side.
         gamma: The filter's discount.
         update: "step" takes every G into the size at once, the first ones after `warm_up` steps;
-            "manual" collects them until `update()` is called, so that the scale stands still
+            "manual" collects them until `update()` is called, so that the scale stays fixed
             within a rollout, as in RND.
         rule: "std" divides by the standard deviation of G (Burda et al. 2019); "rms" by its root
             mean square. They differ for a bonus that never dries up: its return is large and

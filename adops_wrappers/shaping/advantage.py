@@ -108,10 +108,14 @@ class AdvantageSum:
 
 
 class ClampedAdvantage(AdvantageSum):
-    """The same with `clamp_advantage`, from the first extrinsic reward on.
+    """Adds up A_E and A_I by `clamp_advantage`, from the first extrinsic reward on.
 
     Before it A_E is the noise of a critic that has nothing to value, and the agent explores as
     with the raw bonus. Processes that share a run let `observe` see the rewards of all of them.
+
+    Args:
+        ext_coef: c_E.
+        int_coef: c_I.
     """
 
     def __call__(self, advantage_ext: Values, advantage_int: Values) -> Values:
@@ -148,7 +152,7 @@ class AdvantageFloor:
         self._updates, self._mean_square = 0, 0.0
 
     def after(self, advantages: Any) -> float:
-        """Return the floor once these advantages of an update count too; never 0."""
+        """Count the advantages of one more update, and return the new floor, never 0."""
         self._updates += 1
         square = float(np.square(advantages).mean())
         self._mean_square += (square - self._mean_square) / self._updates

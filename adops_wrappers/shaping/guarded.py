@@ -22,11 +22,11 @@ class GuardedScale(TwoStreams):
     - From then on, while there is no score yet, β is at most ρ·c_E·rms(δ_E) / (c_I·rms(δ_I)) of
       each update, ρ = `balance`: whatever its units, the bonus has TD errors a tenth the size of
       the task's, and smaller ones as the task's own TD errors vanish.
-    - Once there is a score to guard, β regrows by e^`regrow` an update, up to 1, and shrinks by
-      e^−`shrink` while the score has fallen: J < J* − `tolerance`·|J*|. J is the smoothed mean of
-      each row's last finished return, J* its slowly forgetting maximum. J counts once every row
-      has finished an episode, because the first to finish are the ones that succeeded, and a J*
-      below `tolerance`² of the largest return of any episode is a lucky hit, not yet a score.
+    - Once there is a score to guard, each update multiplies β by exp(`regrow`), up to 1, or by
+      exp(−`shrink`) while the score has fallen: J < J* − `tolerance`·|J*|. J is the smoothed mean
+      of each row's last finished return, J* its slowly forgetting maximum. J counts once every row
+      has finished an episode, because the first to finish are the ones that succeeded. A J* below
+      `tolerance`² times the largest return of any episode is a lucky hit, not yet a score.
 
     `balance=0` switches the bonus off for good at the first reward. This is a control loop, not a
     theorem: while β > 0 the shaped task can have other optimal policies, and nothing helps where

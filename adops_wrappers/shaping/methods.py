@@ -78,11 +78,11 @@ class Method:
 
     @property
     def offered_in_training(self) -> bool:
-        """Whether a training script can build it: a potential is a function that no flag names."""
+        """Whether a training script can build it: no flag can name a potential, a function."""
         return not self.needs_potential
 
     def make(self, num_envs: int = 1, **settings: Any) -> Shaper:
-        """Build the shaper; a setting given here goes before the preset of that name."""
+        """Build the shaper; a setting given here overrides the preset of that name."""
         shaper = (self.build or self.shaper)(num_envs, **{**self.presets, **settings})
         shaper.built_as = self.name
         return shaper

@@ -12,7 +12,7 @@ from adops_wrappers.shaping.methods import Method, declare
 class PBRS(Shaper):
     """F′ = F + γ·Φ(s′, t + 1) − Φ(s, t), with Φ = 0 after termination.
 
-    Eq. pot_based_shaping_reward of the paper, on top of a source's F where there is one. At
+    This is the paper's eq. pot_based_shaping_reward, on top of a source's F where there is one. At
     truncation Φ of the final observation is used, and the learner bootstraps as usual.
     """
 

@@ -29,6 +29,7 @@ def docstrings(monkeypatch: pytest.MonkeyPatch) -> Any:
         ("−Σ_{i ≤ t} γ^{i−t}·m(t, i)", r"−$\sum_{i \le  t}$ $\gamma^{i-t}$·m(t, i)"),
         ("V_E^π and Σ γ^t F′_t", r"$V_E^\pi$ and Σ $\gamma^t$ F′_t"),
         ("e^−shrink, e^`regrow`", r"$e^{-\text{shrink}}$, e^`regrow`"),
+        ("Q_E* − V_E* and |J*|, `J*`", "$Q_E^*$ − $V_E^*$ and |$J^*$|, `J*`"),
         ("V_E, `f_{t}` and x_y", "V_E, `f_{t}` and x_y"),
         ("    G_t = V(s_{t+1})", "    G_t = V(s_{t+1})"),
         (">>> a^{b}", ">>> a^{b}"),
