@@ -165,7 +165,8 @@ def smoke_arms() -> Iterator[Arm]:
         yield Arm("TVCorridor", method, 1)
     for method in ("raw", "ADOPS"):
         yield Arm("TVCorridor", method, 3, "0.3", AS_IS)
-    yield Arm(MINIATURE, "raw", 1)
+    # Long enough for an episode to end.
+    yield Arm(MINIATURE, "raw", 1, settings=(("num_steps", "128"),))
 
 
 def cells_of(groups: Sequence[Sequence[Arm]], small: bool = False) -> list[sweep.Cell]:
