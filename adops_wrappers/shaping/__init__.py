@@ -15,6 +15,7 @@ from adops_wrappers.shaping.pies import PIES
 from adops_wrappers.shaping.grm import GRM, PBIM, MatchedGRM, make_grm
 from adops_wrappers.shaping.pbrs import PBRS
 from adops_wrappers.shaping.guarded import GuardedScale
+from adops_wrappers.shaping.gated import GatedADOPS
 from adops_wrappers.shaping.methods import ALIASES, METHODS, Method, declare, find_method
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "PBIM",
     "PBRS",
     "PIES",
+    "GatedADOPS",
     "GuardedScale",
     "MatchedGRM",
     "Method",
