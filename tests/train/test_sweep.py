@@ -245,7 +245,7 @@ print("--run-dir" in flags and "new" or "resumed", flush=True)
 (run_dir / "config.json").write_text("{}")
 seed = run_dir.name[-1]
 if seed == "9":
-    sys.exit("this run cannot work")
+    sys.exit("error: this run cannot work")
 deadline = time.monotonic() + (900 if seed == "8" and "--run-dir" in flags else 0)
 while time.monotonic() < deadline and not stopped:
     time.sleep(0.01)
@@ -285,7 +285,7 @@ def test_a_failed_cell_is_reported_and_stops_no_other(sweep, tmp_path, capsys):
     assert sweep.report(plan, results) == 1
     output = capsys.readouterr().out
     tail = output[output.index("FAILED none__seed9: exit code 1. Last lines of") :]
-    assert "\n    this run cannot work\n" in tail
+    assert "\n    error: this run cannot work\n" in tail
     assert "2 of 3 cells finished, 1 failed" in tail
     logs = {seed: (root / f"none__seed{seed}" / "output.log").read_text() for seed in (1, 9)}
     again = plan_for(sweep, root, [9, 1, 2])
@@ -384,8 +384,15 @@ def test_a_run_that_found_its_directory_taken_waits_and_is_no_failure(rooms, tmp
         ended = rooms.local.end_of_run(tmp_path, 1, stopping=False)
     assert ended.state == "waiting"
     assert f"process {os.getpid()}" in ended.detail
+    (tmp_path / "output.log").write_text("error: not again\n")
     assert rooms.local.end_of_run(tmp_path, 1, False) == ("failed", "exit code 1")
     assert rooms.local.end_of_run(tmp_path, -9, False) == ("failed", "killed by SIGKILL")
+
+
+def test_a_run_whose_last_words_a_full_disk_swallowed_is_said_to_have_none(rooms, tmp_path):
+    (tmp_path / "output.log").write_text("--- ppo_rnd.py --run-dir here\n")
+    ended = rooms.local.end_of_run(tmp_path, 1, stopping=False)
+    assert ended.detail.startswith("exit code 1, but the log holds no error message; perhaps the")
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -19,6 +19,7 @@ from sweeping.processes import (
     Result,
     SignalCount,
     is_finished,
+    log_tail,
     read_progress,
     refuse_held,
     start_run,
@@ -170,4 +171,7 @@ def end_of_run(run_dir: Path, code: int, stopping: bool) -> Result:
         return Result("waiting", str(holder))
     if code < 0:
         return Result("failed", f"killed by {signal.Signals(-code).name}")
-    return Result("failed", f"exit code {code}")
+    said = f"exit code {code}"
+    if "error" not in log_tail(run_dir).lower():
+        said += ", but the log holds no error message; perhaps the disk was full"
+    return Result("failed", said)
