@@ -47,7 +47,7 @@ class ObservationPacker:
         """Return the arrays with a leading axis of rows, and whether `obs` was a batch."""
         parts = [_pick(obs, path) for path, _ in self.leaves]
         (_, space), first = self.leaves[0], parts[0]
-        batched = not isinstance(first, str) and np.ndim(to_numpy(first)) > _dimensions(space)
+        batched = not isinstance(first, str) and to_numpy(first).ndim > _dimensions(space)
         return [
             self._leaf_array(leaf, part, batched)
             for (_, leaf), part in zip(self.leaves, parts, strict=True)
@@ -175,12 +175,22 @@ class Encoder(nn.Module):
     def embed(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return features of shape (rows, self.features)."""
         parts: Any = self.parts
-        features = [part.body(x) for part, x in zip(parts, inputs, strict=True)]
+        features = [
+            x if part.body is None else part.body(x) for part, x in zip(parts, inputs, strict=True)
+        ]
         return features[0] if len(features) == 1 else torch.cat(features, dim=1)
 
     def forward(self, packed: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return features of shape (rows, self.features)."""
         return self.embed(self.inputs(packed))
+
+
+class _Layers(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        # Not layer(x): small layers take no longer than torch's search for hooks.
+        for layer in self:
+            x = layer.forward(x)
+        return x
 
 
 def mlp(sizes: Sequence[int], output: int | None = None) -> nn.Sequential:
@@ -190,7 +200,7 @@ def mlp(sizes: Sequence[int], output: int | None = None) -> nn.Sequential:
         layers += [nn.Linear(before, after), nn.ReLU()]
     if output is not None:
         layers.append(nn.Linear(sizes[-1], output))
-    return nn.Sequential(*layers)
+    return _Layers(*layers)
 
 
 class ValueNetwork(nn.Module):
@@ -218,7 +228,7 @@ class _BoxEncoder(nn.Module):
         dtype = torch.float32 if np.can_cast(space.dtype, np.float32) else torch.float64
         if self.channel_axis is None:
             self.whitening = Whitening(shape, clip=clip, dtype=dtype)
-            self.body: nn.Module = nn.Identity()
+            self.body: nn.Module | None = None
             self.features = math.prod(shape)
             return
         shared: tuple[int, ...] = ()
@@ -229,14 +239,14 @@ class _BoxEncoder(nn.Module):
         self.whitening = Whitening(shape, shared, clip, dtype)
         sides = [s for a, s in enumerate(shape) if len(shape) == 2 or a != self.channel_axis]
         channels = 1 if len(shape) == 2 else shape[self.channel_axis]
-        self.body = _cnn(channels, min(sides))
+        self.body = body = _cnn(channels, min(sides))
         with torch.no_grad():
-            self.features = self.body(torch.zeros(1, channels, *sides)).shape[1]
+            self.features = body(torch.zeros(1, channels, *sides)).shape[1]
 
     def inputs(self, values: torch.Tensor) -> torch.Tensor:
         x: torch.Tensor = self.whitening(values)
         if self.channel_axis is None:
-            return x.reshape(len(x), -1)
+            return x if x.ndim == 2 else x.reshape(len(x), -1)
         if x.ndim == 3:
             return x[:, None]
         return x.movedim(-1, 1) if self.channel_axis == 2 else x
@@ -247,7 +257,7 @@ class _OneHotEncoder(nn.Module):
         super().__init__()
         self.sizes, self.starts = sizes, starts
         self.features = sum(sizes)
-        self.body = nn.Identity()
+        self.body = None
 
     def inputs(self, values: torch.Tensor) -> torch.Tensor:
         columns = values.reshape(len(values), -1).long().unbind(dim=1)
@@ -264,7 +274,7 @@ class _BitsEncoder(nn.Module):
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = features
-        self.body = nn.Identity()
+        self.body = None
 
     def inputs(self, values: torch.Tensor) -> torch.Tensor:
         return values.reshape(len(values), -1).float()

@@ -143,7 +143,6 @@ class QCritic(CriticHandle):
         gamma_ext, gamma_int = discounts or (None, None)
         self._streams = self._given.filled_by(_Streams(gamma_ext, gamma_int, int_bootstrap))
 
-    @torch.no_grad()
     def _evaluate(self, obs: Any) -> ValueEstimates:
         packed, _ = self.packer.pack(obs)
         actions, weights = self._options(obs, len(packed[0]))
@@ -227,17 +226,22 @@ class QCritic(CriticHandle):
         if weights is not None:
             return (weights * q_ext).sum(axis=0), (weights * q_int).sum(axis=0)
         choice = choosing[0]
-        best = choice.argmax(axis=0), np.arange(choice.shape[1])
-        tied = choice >= choice[best] - self.tie_tolerance
-        if self.ties == "max":
-            return q_ext[best], np.where(tied, q_int, -np.inf).max(axis=0)
-        return q_ext[best], (q_int * tied).sum(axis=0) / tied.sum(axis=0)
+        best, row = choice.argmax(axis=0), np.arange(choice.shape[1])
+        tied = choice >= choice[best, row] - self.tie_tolerance
+        value_ext, value_int = q_ext[best, row], q_int[best, row]
+        if np.count_nonzero(tied) > len(row):
+            if self.ties == "max":
+                value_int = np.where(tied, q_int, -np.inf).max(axis=0)
+            else:
+                value_int = (q_int * tied).sum(axis=0) / tied.sum(axis=0)
+        return value_ext, value_int
 
     def _options(self, obs: Any, rows: int) -> tuple[torch.Tensor | None, FloatArray | None]:
         """Return the actions to value (None for all) and their weights (None for the best)."""
         if self.policy is None:
             return self._candidates(rows), None
-        answer = to_numpy(self.policy(obs))
+        with torch.no_grad():
+            answer = to_numpy(self.policy(obs))
         if self.actions.discrete:
             return None, self.actions.probabilities(answer, rows).T
         chosen = self.actions.encode_many(answer, rows)
@@ -254,7 +258,7 @@ class QCritic(CriticHandle):
         return self.network.encoder.inputs(self._tensors(packed))
 
     def _tensors(self, packed: Packed) -> list[torch.Tensor]:
-        return [torch.as_tensor(part, device=self.device) for part in packed]
+        return [torch.from_numpy(part).to(self.device) for part in packed]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs."""

@@ -142,7 +142,8 @@ class ReplayShaper:
                 "for a sampled transition. Store info['intrinsic_reward'] with every step and "
                 "give it as ReplayBatch.shaped."
             )
-        return _finite("shaped", batch.shaped, _valid(batch))
+        valid = _valid(batch)
+        return np.where(valid, _finite("shaped", batch.shaped, valid), 0.0)
 
     def transition(self, batch: ReplayBatch) -> Transition:
         """Return the `Transition` that the wrapper's shaper receives for these rows."""
@@ -267,14 +268,15 @@ def _finite(name: str, values: Any, valid: BoolArray) -> FloatArray:
     if values is None:
         raise ValueError(_MISSING[name])
     column = to_float64(_column(name, values, len(valid)))
-    column[~valid] = 0.0
     finite = np.isfinite(column)
-    if not finite.all():
-        row = int(np.argmin(finite))
+    if finite.all():
+        return column
+    if not finite[valid].all():
+        row = int(np.argmax(valid & ~finite))
         raise ValueError(
             f"ReplayBatch.{name} is {column[row]} in row {row} of the batch. {_MISSING[name]}"
         )
-    return column
+    return np.where(finite, column, 0.0)
 
 
 def _column(name: str, values: Any, rows: int) -> Any:

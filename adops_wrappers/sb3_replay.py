@@ -187,30 +187,31 @@ class ShapedReplayBuffer(ReplayBuffer):
         return super().sample(batch_size, env)
 
     def transitions(self, steps: npt.NDArray[Any], rows: npt.NDArray[Any]) -> ReplayBatch:
-        """Return the stored steps at these positions, as the wrapper saw them."""
+        """Return what the shaper reads of the steps at these positions, as the wrapper saw them."""
+        return self._transitions(steps * self.n_envs + rows)
+
+    def _transitions(self, places: npt.NDArray[Any]) -> ReplayBatch:
+        """Return the same for positions counted through steps and envs: one index is faster."""
         assert self.shaper is not None
         space = self.shaper.observation_space
-        # One index instead of two: numpy takes rows several times as fast.
-        places = following = steps * self.n_envs + rows
-        after: Any = self.observations
         if self.optimize_memory_usage:
-            following = (steps + 1) % self.buffer_size * self.n_envs + rows
+            after = self.observations, (places + self.n_envs) % (self.buffer_size * self.n_envs)
         else:
-            after = self.next_observations
-        ended = _at(self.dones, places) > 0
-        truncated = ended & (_at(self.timeouts, places) > 0)
+            after = self.next_observations, places
+        ended = self.dones.take(places) > 0
+        truncated = ended & (self.timeouts.take(places) > 0)
         return ReplayBatch(
             observation=_seen_by_wrapper(space, self.observations, places),
             action=self._action(places),
-            next_observation=_seen_by_wrapper(space, after, following),
-            reward=_at(self.extrinsic, places),
-            intrinsic=_at(self.intrinsic, places),
+            next_observation=_seen_by_wrapper(space, *after),
+            reward=self.extrinsic.take(places),
+            intrinsic=self.intrinsic.take(places),
             terminated=ended & ~truncated,
             truncated=truncated,
-            shaped=_at(self.emitted, places),
-            elapsed=_at(self.elapsed, places),
+            shaped=self.emitted.take(places) if self.shaper.keeps_stored else None,
+            elapsed=None if self.shaper.potential is None else self.elapsed.take(places),
             # n-step returns look past the newest step, and mask what they find there.
-            valid=np.full(len(steps), True) if self.full else steps < self.pos,
+            valid=None if self.full else places < self.pos * self.n_envs,
         )
 
     def _draw(self, size: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -229,12 +230,12 @@ class ShapedReplayBuffer(ReplayBuffer):
         return np.asarray(action.reshape(len(places), *(space.shape or ())))
 
     def _rewards_of_now(self, steps: Any, rows: Any) -> npt.NDArray[np.float32]:
-        steps, rows = np.broadcast_arrays(steps, rows)
-        shape = steps.shape
-        batch = self.transitions(steps.ravel(), rows.ravel())
+        places = steps * self.n_envs + rows
+        batch = self._transitions(places.ravel())
         assert self.shaper is not None
-        total = np.where(batch.valid, batch.reward, 0.0) + self.shaper.shape(batch)
-        return np.asarray(total.reshape(shape), dtype=np.float32)
+        reward = batch.reward if batch.valid is None else np.where(batch.valid, batch.reward, 0.0)
+        total = reward + self.shaper.shape(batch)
+        return np.asarray(total.reshape(places.shape), dtype=np.float32)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the live stack out of a saved buffer."""
@@ -317,7 +318,7 @@ def _transposed(stored: Any, seen: Any) -> bool:
 
 
 def _at(stored: npt.NDArray[Any], places: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return rows of an array of shape (steps, envs, ...), counted through both axes."""
+    """Return rows of an array of shape (steps, envs, ...)."""
     return stored.reshape(-1, *stored.shape[2:]).take(places, axis=0)
 
 

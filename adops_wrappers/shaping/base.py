@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -118,8 +117,8 @@ class Shaper(ABC):
         It has the schedule of this moment (ζ, β), and stepping it moves nothing here. A method
         that keeps arrays with one entry per environment gives the view arrays of its own.
         """
-        view = copy(self)
-        view.num_envs, view.frozen = rows, True
+        view = object.__new__(type(self))  # `copy` does the same in several times the time
+        vars(view).update(vars(self), num_envs=rows, frozen=True)
         return view
 
     def rollout(self, transitions: Transition) -> FloatArray:
