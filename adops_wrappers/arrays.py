@@ -17,7 +17,7 @@ from adops_wrappers.shaping.base import FloatArray as FloatArray
 
 def to_numpy(values: Any) -> npt.NDArray[Any]:
     """Return a numpy array of a torch tensor on any device, or of anything array-like."""
-    if isinstance(values, np.ndarray):
+    if type(values) is np.ndarray:
         return values
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
@@ -26,7 +26,7 @@ def to_numpy(values: Any) -> npt.NDArray[Any]:
 
 def to_float64(values: Any) -> FloatArray:
     """Return a float64 copy that shares no memory with `values`."""
-    if not isinstance(values, np.ndarray) and hasattr(values, "detach"):
+    if type(values) is not np.ndarray and hasattr(values, "detach"):
         # numpy has no bfloat16: torch converts before numpy sees the tensor.
         values = values.detach().cpu().double().numpy()
     return np.array(values, dtype=np.float64)

@@ -174,7 +174,8 @@ class QCritic(CriticHandle):
         # Squares, though most DQNs take Huber's loss: that has its minimum near the median, and a
         # median knows nothing of an end that comes one time in five.
         loss = nn.functional.mse_loss(chosen, target, reduction="sum") / len(valid)
-        self.optimizer.zero_grad()
+        for weight in self._weights:
+            weight.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self._weights, self.max_grad_norm)
         self.optimizer.step()
