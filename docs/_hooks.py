@@ -23,8 +23,8 @@ SIGN = re.compile(
 )
 # A prime in a superscript would be set tiny: fonts draw it raised already.
 PRIMED = re.compile(
-    r"<msup>(<mi>\S</mi>)()<mi>&#x02032;</mi></msup>"
-    r"|<msubsup>(<mi>\S</mi>)(<m[in]>\S</m[in]>|<mrow>.*?</mrow>)<mi>&#x02032;</mi></msubsup>"
+    r"<msup>(<mi>[^<]+</mi>)()<mi>&#x02032;</mi></msup>"
+    r"|<msubsup>(<mi>[^<]+</mi>)(<m[in]>\S</m[in]>|<mrow>.*?</mrow>)<mi>&#x02032;</mi></msubsup>"
 )
 BARS = re.compile(r"<mo>&#x0007C;</mo>(.*?)<mo>&#x0007C;</mo>")
 UNTOUCHED = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<math.*?</math>|<[^>]+>)", re.DOTALL)
@@ -44,8 +44,10 @@ SYMBOL = re.compile(
     rf"(?<![\w/])(?:([A-ZΩδγcfζ])(′?)_([EItin]|IE)|([FQVWs])′|F₂|([FR{''.join(GREEK)}]|W(?!&)))"
     "(?![\\w′\u0304-])"
 )
-# A line must not end with the dashes of a flag, nor before a percent sign.
+# A line must not break after the dashes of a flag, within 4.4e-5, 0.3 ± 0.1 or [0.1, 0.4], nor
+# before a percent sign.
 FLAG = re.compile(r"--[a-z]+")
+NUMBER = re.compile(r"(?:&lt; )?\b\d[\d.]*e-\d+|[\d.]+ ± [\d.]+\d|\[[\d.]+, [\d.]+\]")
 PERCENT = re.compile(r"(?<=\d) (?=%)")
 PICTURE = re.compile(r'<img [^>]*src="([^"]+)"[^>]*>')
 TEST_NAME = re.compile(r"(?<=<code>)test_\w+(?=</code>)")
@@ -77,17 +79,24 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
     errata = "../" * page.url.count("/") + "errata.html"
     parts = UNTOUCHED.split(FORMULA.sub(_typeset, content))
     parts[::2] = [
-        CITED.sub(partial(_cite, errata), SYMBOL.sub(_symbol, PERCENT.sub("\u00a0", text)))
+        CITED.sub(
+            partial(_cite, errata),
+            SYMBOL.sub(_symbol, _unbroken(NUMBER, PERCENT.sub("\u00a0", text))),
+        )
         for text in parts[::2]
     ]
     parts[1::2] = [
-        FLAG.sub(r'<span class="together">\g<0></span>', part)
+        _unbroken(FLAG, part)
         if part.startswith("<code")
         else PICTURE.sub(r'<a href="\1">\g<0></a>', part)
         for part in parts[1::2]
     ]
-    shown = PUNCTUATED.sub(r'<span class="together">\1</span>', "".join(parts))
+    shown = _unbroken(PUNCTUATED, "".join(parts))
     return TEST_NAME.sub(lambda name: name[0].replace("_", "_<wbr>"), shown)
+
+
+def _unbroken(pattern: re.Pattern[str], text: str) -> str:
+    return pattern.sub(r'<span class="together">\g<0></span>', text)
 
 
 def mathml(latex: str, display: str = "inline") -> str:

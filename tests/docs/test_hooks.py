@@ -74,6 +74,13 @@ def test_lines_do_not_break_within_a_flag_or_before_a_percent_sign(hooks: Any) -
     assert shown == f"<p>5\u00a0% of <code>{flag}</code></p>"
 
 
+@pytest.mark.parametrize("number", ["4.4e-5", "&lt; 1e-15", "0.30 ± 0.08", "[0.16, 0.45]"])
+def test_lines_do_not_break_within_a_number(hooks: Any, number: str) -> None:
+    page = SimpleNamespace(url="study/report.html")
+    shown = hooks.on_page_content(f"<td>p = {number}.</td>", page=page)
+    assert shown == f'<td>p = <span class="together">{number}</span>.</td>'
+
+
 def test_pictures_open_in_full_size(hooks: Any) -> None:
     page = SimpleNamespace(url="training.html")
     shown = hooks.on_page_content('<p><img alt="" src="images/a.png" /></p>', page=page)
