@@ -80,8 +80,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         farm = record_gallery(Path(folder))
         save(plots.plot_streams(farm), "inspect_streams")
-        save(plots.plot_sign_plane(farm), "inspect_sign_plane")
-        save(plots.plot_film_strip(farm, spacing=4), "inspect_film_gallery")
         television = record_television(Path(folder))
         methods = ["none", "adops", "pbim", "pbim-norm", "grm", "grm-norm"]
         save(plots.plot_methods(television, reshape(television, methods)), "inspect_methods")
@@ -89,7 +87,6 @@ def main() -> None:
         montezuma = Recording.load(given.run / "recording.npz")
         save(plots.plot_film_strip(montezuma, spacing=25), "inspect_film_montezuma")
         save(plots.plot_sign_plane(montezuma), "inspect_sign_plane_montezuma")
-        save(plots.plot_corrections(montezuma), "inspect_corrections_montezuma")
         save(plots.plot_training(Run(given.run)), "inspect_training_montezuma")
 
 

@@ -352,7 +352,7 @@ def answers(rows: list[dict[str, str]], seeds: int = SEEDS) -> str:
         QUESTIONS, pairs, made, p_values, holm(p_values), strict=True
     ):
         if not complete:
-            answer = "not run"
+            answer = "too few runs"
         elif corrected >= SIGNIFICANT:
             answer = "undecided"
         else:

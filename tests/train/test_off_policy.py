@@ -81,7 +81,7 @@ def test_a_killed_study_runs_what_is_missing(
     assert off_policy.main([str(table.parent), "--report"]) == 0
     printed = capsys.readouterr().out
     assert printed == f"{text}\n\n{off_policy.answers(rows)}\n"
-    assert printed.count("| not run |") == len(QUESTIONS)
+    assert printed.count("| too few runs |") == len(QUESTIONS)
 
 
 def test_wilsons_interval_holds_the_share() -> None:
@@ -127,7 +127,7 @@ def test_questions_are_answered_by_fishers_test_with_holms_correction() -> None:
     assert answer_to("O1", rows) == ["1.1e-5", "8.7e-5", "supported"]
     assert answer_to("O2", rows) == ["0.087", "0.61", "undecided"]
     assert answer_to("O1", rows_of({none: 0, key: 10}))[-1] == "contradicted"
-    assert answer_to("O3", rows) == ["–", "–", "not run"]
+    assert answer_to("O3", rows) == ["–", "–", "too few runs"]
     few = rows_of({none: 9, key: 0}, runs=9)
-    assert answer_to("O1", few)[-1] == "not run"
+    assert answer_to("O1", few)[-1] == "too few runs"
     assert answer_to("O1", few, seeds=9)[-1] == "supported"

@@ -119,7 +119,7 @@ def draw_curves(env: str, arms: Mapping[str, Arm]) -> Figure:
     groups = scale_groups(arms)
     used = {family(label) for label in arms} - {""}
     columns = [name for name in (*FAMILIES, DELAYS, OTHERS) if name in used] or [""]
-    figure = Figure(figsize=(1.0 + 4.3 * len(columns), 4.0 * len(groups)), layout="constrained")
+    figure = Figure(figsize=(1.0 + 4.3 * len(columns), 4.4 * len(groups)), layout="constrained")
     axes = figure.subplots(len(groups), len(columns), squeeze=False, sharey=True, sharex=True)
     for row, (group, own) in zip(axes, groups.items(), strict=True):
         held = {family(arm.label) for arm in own} - {""} or {columns[0]}
@@ -138,21 +138,22 @@ def draw_curves(env: str, arms: Mapping[str, Arm]) -> Figure:
                 axis.fill_between(
                     steps, means - errors, means + errors, color=look["color"], alpha=0.15, lw=0
                 )
-            axis.set_title(f"{column}: {group_title(group)}".removeprefix(": "), fontsize=11)
-            axis.tick_params(labelbottom=True)
-            axis.set_xlabel("env steps (thousands)")
+            axis.set_title(f"{column}: {group_title(group)}".removeprefix(": "), fontsize=13)
+            axis.tick_params(labelbottom=True, labelsize=11)
+            axis.set_xlabel("env steps (thousands)", fontsize=12)
             bare(axis)
             axis.legend(
                 loc="upper center",
                 bbox_to_anchor=(0.5, -0.17),
                 ncols=2,
                 frameon=False,
-                fontsize=9,
+                fontsize=11,
             )
-        leftmost.set_ylabel("extrinsic return")
+        leftmost.set_ylabel("extrinsic return", fontsize=12)
         leftmost.tick_params(labelleft=True)
     figure.suptitle(
-        f"{env_name(env)}: return over the past {LAST_ITERATIONS} iterations, mean ± standard error"
+        f"{env_name(env)}: return over the past {LAST_ITERATIONS} iterations, mean ± standard error",
+        fontsize=14,
     )
     return figure
 

@@ -122,7 +122,7 @@ def paper_verdicts(env: str, arms: Mapping[str, Arm], bootstrap: Bootstrap) -> l
     return verdicts
 
 
-ANSWERS = ("supported", "contradicted", "undecided", "not run")
+ANSWERS = ("supported", "contradicted", "undecided", "too few runs")
 
 
 class Answer(NamedTuple):
@@ -136,7 +136,7 @@ class Answer(NamedTuple):
     def verdict(self) -> str:
         """Whether the first arm is better, as the question claims."""
         if self.comparison is None:
-            return "not run"
+            return "too few runs"
         if self.comparison.welch_holm >= SIGNIFICANT:
             return "undecided"
         return "supported" if self.comparison.direction > 0 else "contradicted"

@@ -83,7 +83,7 @@ def test_answers_flip_with_the_data(tmp_path):
     answers = {a.question["id"]: a for a in analysis.answers}
     assert {name: a.verdict for name, a in answers.items()} == {
         **{"H1": "supported", "H2": "contradicted", "H3": "undecided"},
-        **{"H4": "not run", "H5": "not run"},
+        **{"H4": "too few runs", "H5": "too few runs"},
     }
     assert answers["H4"].sentence == (
         "PBIM helps (KeyDoorTV): PBIM has 3 and raw has 0 of the 4 runs that a test needs."
@@ -102,7 +102,7 @@ def test_answers_flip_with_the_data(tmp_path):
     assert rows["H1"]["verdict"] == "supported"
     assert (rows["H1"]["better_solved"], rows["H1"]["worse_solved"]) == ("5/5", "0/5")
     assert float(rows["H1"]["welch_p"]) == pytest.approx(p, rel=1e-5)
-    assert (rows["H5"]["verdict"], rows["H5"]["welch_p"]) == ("not run", "")
+    assert (rows["H5"]["verdict"], rows["H5"]["welch_p"]) == ("too few runs", "")
 
 
 def test_a_question_can_compare_another_metric(tmp_path):
