@@ -37,12 +37,13 @@ class QCritic(CriticHandle):
     the latest ones, exploration included. A replay buffer holds the steps of many old policies;
     learning the value of a single policy from them takes backups over actions:
 
-        Q_E(s, a) ← R + γ_E·V_E(s′),    Q_I(s, a) ← F + γ_I·V_I(s′).
+        Q_E(s, a) ← R + γ_E·V_E(s′)
+        Q_I(s, a) ← F + γ_I·V_I(s′)
 
-    - By default V_E(s) = max_a Q_E(s, a): what the task is worth to its best policy, whoever
-      collected the data. V_I(s) is the mean of Q_I(s, a) over the actions within `tie_tolerance`
-      of that maximum: what the bonus is worth to that policy. With `ties="max"` it is
-      the largest of them, as in ideal ADOPS (eq. f_2_strong); then actions that tie are made to
+    - By default V_E(s) is the largest Q_E(s, a): what the task is worth to its best policy,
+      whoever collected the data. V_I(s) is the mean of Q_I(s, a) over the actions within
+      `tie_tolerance` of that maximum: what the bonus is worth to that policy. With `ties="max"` it
+      is the largest of them, as in ideal ADOPS (eq. f_2_strong); then actions that tie are made to
       tie again, and before the first reward, when all tie, the bonus says nothing.
     - With `policy`, V is the mean of Q over that policy's actions: the values of the agent's own
       current policy, as the paper's agent learns them on-policy (eq. f_2_weak).
@@ -129,7 +130,7 @@ class QCritic(CriticHandle):
     def attach(
         self, layout: EnvLayout, discounts: tuple[float, float] | None, int_bootstrap: str
     ) -> None:
-        """Receive the discounts and the end-of-episode rule of the wrapper that consults this."""
+        """Take discounts and `int_bootstrap` from the wrapper that consults this critic."""
         for name, mine, theirs in (
             ("observations of", self.packer.space, layout.observation_space),
             ("actions of", self.actions.space, layout.action_space),

@@ -28,7 +28,9 @@ class ReplayBatch(NamedTuple):
     """B transitions from a replay buffer, in any order; arrays or tensors of length B."""
 
     observation: Any
+    """The observation before the action."""
     action: Any
+    """The action that was taken."""
     next_observation: Any
     """The observation after the action; the true final observation where the episode ended."""
     reward: Any
@@ -36,7 +38,9 @@ class ReplayBatch(NamedTuple):
     intrinsic: Any
     """F, `info["raw_intrinsic_reward"]`: before shaping and before `intrinsic_scale`."""
     terminated: Any
+    """Whether the episode ended by the task's own rules."""
     truncated: Any
+    """Whether it was cut off, by a time limit for instance."""
     shaped: Any = None
     """F′, `info["intrinsic_reward"]`: needed if `ReplayShaper.keeps_stored`."""
     elapsed: Any = None

@@ -20,7 +20,7 @@ class AdvantageClampCallback(BaseCallback):
 
     SB3's own critic values R + F, so its advantages are those of the sum. This callback computes
     A_E by GAE from V_E of a second critic, and sets an advantage to 0 wherever its sign is not
-    that of A_E; from the first extrinsic reward on. What SB3's critic learns stays as it is.
+    that of A_E, from the first extrinsic reward on. What SB3's critic learns stays as it is.
 
     Logs `shaping/advantage_conflict_rate`, the share of advantages that contradicted the task,
     and `shaping/advantage_intervention_rate`, the share that was set to 0.
@@ -29,13 +29,13 @@ class AdvantageClampCallback(BaseCallback):
         critic: Gives V_E: a `TDCritic`, a `CriticHandle` or a function of observations, as a
             shaping wrapper takes it.
         scale: Whether to divide the advantages by their root mean square, with a floor
-            (`AdvantageFloor`). SB3's own `normalize_advantage` subtracts their mean, which turns
+            (`AdvantageFloor`). SB3's own `normalize_advantage` subtracts their mean, which flips
             signs: switch it off.
         verbose: SB3's verbosity.
 
     Raises:
-        ValueError: The algorithm normalises advantages or has no rollouts, or its env is no
-            `SB3VecEnv` of a stack with a shaping wrapper; raised when learning starts.
+        ValueError: The algorithm normalises advantages or has no rollouts, or its env is not
+            an `SB3VecEnv` of a stack with a shaping wrapper; raised when learning starts.
 
     Example:
         >>> import gymnasium as gym

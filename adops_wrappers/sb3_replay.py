@@ -49,13 +49,13 @@ class ShapedReplayBuffer(ReplayBuffer):
             return and for the shaping.
         shaper: What shapes; None to `bind` one before sampling.
         n_steps: More than 1 gives n-step returns (SB3's `NStepReplayBuffer`), each of their steps
-            shaped by itself; `gamma` belongs to them. Not for Dict observations.
+            shaped by itself. Not for Dict observations.
         gamma: The discount of n-step returns.
-        learn_every: A learning critic is shown a batch at every so many samplings.
+        learn_every: A learning critic is shown a batch once in this many samplings.
         critic_batch_size: The size of that batch; None for the size that is sampled.
 
     Raises:
-        ValueError: Wrong spaces, HER's arguments, `int_bootstrap="reset"`.
+        ValueError: Wrong spaces, HER's arguments or `int_bootstrap="reset"`.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> ShapedReplayBuffer:

@@ -38,7 +38,7 @@ class TDCritic(CriticHandle):
         G_t = r_t + γ·((1 − λ)·V(s_{t+1}) + λ·G_{t+1}),
 
     cut after `segment` steps, of R with γ_E and of F (or F′) with γ_I. V_E(s′) is 0 where
-    terminated; V_I(s′) at an episode's end is what the wrapper's `int_bootstrap` says. Both
+    terminated. At an episode's end, V_I(s′) is what the wrapper's `int_bootstrap` says. Both
     discounts and `int_bootstrap` come from the wrapper unless they are given, and must then
     agree with it. V(s) and V(s′) of a transition always come from the same parameters.
 
@@ -59,7 +59,7 @@ class TDCritic(CriticHandle):
             while all extrinsic advantages tie, as they do before the first reward, the clamp
             only ever raises F′, V_I follows, and with function approximation both can diverge.
         lam: λ; 0 gives one-step targets.
-        segment: The number of steps after which a λ-return is cut; 1 if λ = 0.
+        segment: The number of steps after which a λ-return is cut; 1 if `lam` is 0.
         hidden: The widths of the hidden layers; `()` makes values linear in the features.
         learning_rate: Adam's step size.
         replay_size: The number of transitions that are kept.
@@ -347,10 +347,14 @@ def lambda_returns(
     gamma: float,
     lam: float,
 ) -> FloatArray:
-    """Return G_t = r_t + γ·((1 − λ)·V(s_{t+1}) + λ·G_{t+1}) along the last axis.
+    """Return the λ-returns along the last axis.
 
-    G is r + γ·V(s′) where the next column is not the step that follows (`follows` is False),
-    and at the last column.
+        G_t = r_t + γ·((1 − λ)·V(s_{t+1}) + λ·G_{t+1})
+
+    Where the next column is not the step that follows (`follows` is False), and at the last
+    column:
+
+        G_t = r_t + γ·V(s_{t+1})
     """
     returns = reward + gamma * next_value
     for t in range(reward.shape[-1] - 2, -1, -1):

@@ -19,22 +19,27 @@ class Conflict(NamedTuple):
     row: int
     """The environment."""
     episode: int
+    """The number of the episode within its row, counted from 0."""
     step: int
-    """t within the episode."""
+    """The step t within the episode."""
     kind: Literal["tempts", "deters"]
     """`tempts`: a bad action (A_E < 0) looks good; `deters`: a good one looks bad."""
     severity: float
     """How far the total advantage must move for its sign to be right again: |c_I·F₂|."""
     reward: float
+    """R, the extrinsic reward."""
     intrinsic: float
     """F as the method got it, `intrinsic_scale` included."""
     shaped: float
+    """F′, as it was recorded."""
     advantage_ext: float
+    """A_E, the extrinsic advantage."""
     total_raw: float
     """c_E·A_E + c_I·δ_I with the raw F."""
     total_shaped: float
     """The same with the recorded F′."""
     action: Any
+    """The action that was taken; None if the recording holds no actions."""
 
 
 def conflict_mask(recording: Recording) -> BoolArray:

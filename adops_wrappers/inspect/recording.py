@@ -31,7 +31,7 @@ VALUES = ("value_ext", "value_int", "next_value_ext", "next_value_int")
 class Recording:
     """A rollout of n environments over T steps, as the outermost shaping wrapper saw it.
 
-    Arrays have shape (T, n) and are float64 or bool. Where `valid` is False a vector env only
+    Arrays have shape (T, n) and are float64 or bool. Where `valid` is False, a vector env only
     reset itself: no transition, and zeros in every stream. V_I is the value of F′.
 
     Example:

@@ -17,7 +17,7 @@ observation's size."""
 
 
 class CountBonus:
-    """F = scale/√n(s′), n counting how often s′ was reached, this time included.
+    """F = scale/√n where s′ is reached for the n-th time.
 
     Counts are shared by all environments; within one vector step the rows count in order.
     A source for `IntrinsicRewardWrapper`, for single and vector envs alike.
@@ -82,7 +82,7 @@ class CountBonus:
 
 
 class EpisodicCountBonus(CountBonus):
-    """F = scale/√n(s′), n counting how often s′ was reached in the running episode of its row.
+    """F = scale/√n where s′ is reached for the n-th time in the running episode of its row.
 
     Every environment has counts of its own, which an episode's end or a reset clears. The
     bonus never fades for good, so it tempts as long as training lasts. The counts belong to the

@@ -86,7 +86,7 @@ class AdvantageSum:
         """Whether an extrinsic reward has been seen."""
 
     def observe(self, reward: Any) -> None:
-        """Look for an extrinsic reward, in those of a rollout before it is learned from."""
+        """Look for an extrinsic reward among those of a rollout, before it is learned from."""
         self.rewarded = self.rewarded or bool(np.any(reward))
 
     def plain(self, advantage_ext: Values, advantage_int: Values) -> Values:
@@ -110,7 +110,7 @@ class AdvantageSum:
 class ClampedAdvantage(AdvantageSum):
     """Adds up A_E and A_I by `clamp_advantage`, from the first extrinsic reward on.
 
-    Before it A_E is the noise of a critic that has nothing to value, and the agent explores as
+    Before it, A_E is the noise of a critic that has nothing to value, and the agent explores as
     with the raw bonus. Processes that share a run let `observe` see the rewards of all of them.
 
     Args:

@@ -43,8 +43,11 @@ class Transition(NamedTuple):
     advantage_ext: FloatArray | None
     """Q_E(s, a) − V_E(s) where the critic gives Q values, else None."""
     terminated: BoolArray
+    """Whether the episode ended by the task's own rules."""
     truncated: BoolArray
+    """Whether it was cut off, by a time limit for instance."""
     valid: BoolArray
+    """False on dummy reset steps."""
     potential: FloatArray | None = None
     """Φ(s, t), for potential-based shaping."""
     next_potential: FloatArray | None = None
@@ -52,7 +55,9 @@ class Transition(NamedTuple):
     shaped: FloatArray | None = None
     """F′; this and the fields below are set for observers only."""
     observation: Any = None
+    """The observation before the action."""
     action: Any = None
+    """The action that was taken."""
     next_observation: Any = None
     """The true next observation, also where the env has already reset itself."""
     raw_intrinsic: FloatArray | None = None

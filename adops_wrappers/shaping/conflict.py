@@ -35,7 +35,10 @@ def advantages(
 ) -> Advantages:
     """Return A_E and the total advantage c_E·A_E + c_I·δ_I under the transition's F.
 
-    δ_E = R + γ_E·V_E(s′)·[not terminated] − V_E(s) and δ_I = F + γ_I·V_I(s′) − V_I(s).
+    A_E is Q_E(s, a) − V_E(s) where the critic gives Q values, else δ_E.
+
+    - δ_E = R + γ_E·V_E(s′) − V_E(s), where V_E(s′) counts as 0 if the episode terminated.
+    - δ_I = F + γ_I·V_I(s′) − V_I(s).
     """
     t = transition
     ext = t.advantage_ext
@@ -68,7 +71,7 @@ def contradicts(
         advantage_ext: A_E.
         total: c_E·A_E + c_I·δ_I.
         tie_tolerance: Extrinsic advantages above minus this count as not negative.
-        rounding: A total counts as negative below minus this share of 1 + |A_E|; see `ROUNDING`.
+        rounding: A total below minus this share of 1 + |A_E| counts as negative; see `ROUNDING`.
     """
     least = -rounding * (1.0 + np.abs(advantage_ext)) if rounding else 0.0
     return np.where(is_bad(advantage_ext, tie_tolerance), total >= 0.0, total < least)

@@ -78,7 +78,7 @@ class Method:
 
     @property
     def offered_in_training(self) -> bool:
-        """Whether a training script can build it: no flag can name a potential, a function."""
+        """Whether a training script can build it: no flag can name a potential function."""
         return not self.needs_potential
 
     def make(self, num_envs: int = 1, **settings: Any) -> Shaper:

@@ -52,7 +52,7 @@ class FiniteMDP:
         grid: Where to draw each state, for plots.
 
     Raises:
-        ValueError: If an array has a wrong shape or is not a probability, or on values that are
+        ValueError: If an array has a wrong shape, is not a probability, or holds values that are
             not finite.
 
     Example:

@@ -53,9 +53,10 @@ class ADOPSTwin(ShapingTwin[AnyEnv]):
 class ADOPSWrapper(ADOPSTwin[gym.Env[Any, Any]], ShapingWrapper):
     """F′ = F + F₂: the least change of F that keeps the sign of the extrinsic advantage.
 
-    With A_E = R + γ_E·V_E(s′) − V_E(s), or Q_E(s, a) − V_E(s) where the critic gives Q values,
-    δ_I = F + γ_I·V_I(s′) − V_I(s) and total = c_E·A_E + c_I·δ_I, adding c_I·F₂ clamps the total
-    to at most −ε where A_E < 0 and to at least 0 elsewhere (eq. f_2_weak of the paper).
+    - A_E = R + γ_E·V_E(s′) − V_E(s), or Q_E(s, a) − V_E(s) where the critic gives Q values.
+    - δ_I = F + γ_I·V_I(s′) − V_I(s).
+    - The total is c_E·A_E + c_I·δ_I. Adding c_I·F₂ clamps it to at most −ε where A_E is negative,
+      and to at least 0 elsewhere (eq. f_2_weak of the paper).
 
     Args:
         env: The env, with a source of F below.

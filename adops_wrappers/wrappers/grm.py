@@ -49,7 +49,7 @@ class PBIMWrapper(PBIMTwin[gym.Env[Any, Any]], ShapingWrapper):
         env: The env, with a source of F below. A `TimeLimit` belongs below this wrapper too:
             outside, it would hide the episode's end, and the debt would never be paid.
         gamma: The discount of the learner's intrinsic return.
-        normalize: Subtract F̄, an exponential mean of F; otherwise F̄ = 0.
+        normalize: Subtract F̄, an exponential mean of F; F̄ is 0 otherwise.
         alpha: The smoothing factor of F̄.
         intrinsic_scale: F is multiplied by it before shaping.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
@@ -108,7 +108,7 @@ class GRMWrapper(GRMTwin[gym.Env[Any, Any]], ShapingWrapper):
         env: The env, with a source of F below, and a `TimeLimit` below as well.
         delay: D, a whole number or `math.inf`.
         gamma: The discount of the learner's intrinsic return.
-        normalize: Subtract F̄, an exponential mean of F; otherwise F̄ = 0.
+        normalize: Subtract F̄, an exponential mean of F; F̄ is 0 otherwise.
         alpha: The smoothing factor of F̄.
         matching: `matching(t, t_prime, final) -> weight` in [0, 1], used instead of `delay`;
             `final` says that t is the episode's last step. The weights of each t′ must sum to

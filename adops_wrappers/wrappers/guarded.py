@@ -63,8 +63,8 @@ class GuardedScaleTwin(ShapingTwin[AnyEnv]):
 class GuardedScaleWrapper(GuardedScaleTwin[gym.Env[Any, Any]], ShapingWrapper):
     """F′ = β·F: the bonus is reduced while the extrinsic return falls.
 
-    β is 1 until the first extrinsic reward, then so small that its TD errors are a tenth of the
-    task's; it shrinks while the smoothed return is below its best, and regrows otherwise. An
+    β is 1 until the first extrinsic reward, then so small that the bonus's TD errors are a tenth of
+    the task's; it shrinks while the smoothed return is below its best, and regrows otherwise. An
     empirical method without a theorem and with nothing to tune: see the documentation's study.
 
     Args:
