@@ -39,7 +39,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "adopes": ("adopes", {}),
     "guarded": ("guarded", {}),
 }
-CONSULTING = ("adops", "adopes", "guarded")
+CONSULTING = ("adops", "adopes")
 
 
 class StillVectorEnv(VectorEnv[Any, Any, Any]):

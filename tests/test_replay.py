@@ -27,7 +27,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "adopes": {**CLAMP, "ramp_updates": 20, "update_every": 2},
     "adopes-half": {**CLAMP, "ramp_updates": 20, "update_every": 2},
     "pies": {"decay_updates": 20, "update_every": 2},
-    "guarded": {"gamma_ext": tk.GAMMA_EXT, "gamma_int": tk.GAMMA_INT, "update_every": 2},
+    "guarded": {"update_every": 2},
     "pbrs": {"potential": tk.potential, "gamma": 0.9},
 }
 CRITICS = {"V": tk.critic, "Q": tk.critic_with_q}

@@ -146,14 +146,13 @@ def make_stack(cell: Cell, task: Task, steps: int) -> Any:
     shaping = "adops" if cell.arm == ABLATION else ARMS[cell.arm]
     critic: Any = None
     settings: dict[str, Any] = {}
-    if shaping in ("adops", "guarded"):
+    if shaping == "adops":
         settings = {"gamma_ext": GAMMA, "gamma_int": GAMMA, "int_bootstrap": "none"}
+        settings["epsilon"] = EPSILON
         if cell.arm in ("ADOPS stored", ABLATION):
             critic = TDCritic(env.observation_space, seed=cell.seed, replay_ratio=16.0)
         else:
             critic = QCritic(env.observation_space, env.action_space, seed=cell.seed)
-    if shaping == "adops":
-        settings["epsilon"] = EPSILON
     if shaping in ("pies", "guarded"):
         settings["update_every"] = max(1, steps // 200)
     if shaping == "pies":

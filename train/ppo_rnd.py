@@ -83,8 +83,8 @@ class Args(ScriptArgs):
     """grm: steps after which a bonus is taken back"""
     alpha: float = 0.05
     """pbim-norm, grm-norm: smoothing factor of the running mean of F"""
-    balance: float = 0.1
-    """guarded: TD errors of the bonus relative to the task's, from the first reward on"""
+    pause: float = 0.05
+    """guarded: largest beta after an update in which the task pays but there is no score yet"""
     clamp_advantage: bool = False
     """ADOPS on the advantage: from the first reward on, A has the sign of A_E or is 0"""
     # --- end of wrapper stack: flags
@@ -157,7 +157,7 @@ CLAMP_FLAGS = ("epsilon", "tie_tolerance", "clamp_ext_coef", "clamp_int_coef")
 METHOD_FLAGS = {
     **{flag: methods_with("epsilon") for flag in (*CLAMP_FLAGS, "allow_gamma_int_above_ext")},
     "schedule_iterations": methods_with("ramp_updates", "decay_updates"),
-    **{flag: methods_with(flag) for flag in ("delay", "alpha", "balance")},
+    **{flag: methods_with(flag) for flag in ("delay", "alpha", "pause")},
 }
 """The methods that read each flag."""
 

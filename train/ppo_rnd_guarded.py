@@ -64,8 +64,8 @@ class Args(ScriptArgs):
     # --- wrapper stack: flags
     intrinsic_scale: float = 1.0
     """factor on F before shaping"""
-    balance: float = 0.1
-    """TD errors of the bonus relative to the task's, from the first reward on"""
+    pause: float = 0.05
+    """largest beta after an update in which the task pays but there is no score yet"""
     # --- end of wrapper stack: flags
 
     bonus: Literal["rnd", "count", "none"] = "rnd"
@@ -149,12 +149,7 @@ def wrap_stack(args: Args, envs: VectorEnv, learner: Learner) -> Any:
         critic=learner.critic,
         intrinsic_scale=args.intrinsic_scale,
         add_to_reward=False,
-        balance=args.balance,
-        gamma_ext=args.gamma_ext,
-        gamma_int=args.gamma_int,
-        ext_coef=args.ext_coef,
-        int_coef=args.int_coef,
-        int_bootstrap=args.int_bootstrap,
+        pause=args.pause,
         update_every=args.num_steps,
     )
 

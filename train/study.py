@@ -129,11 +129,11 @@ def label_of(method: str, end: str = "") -> str:
 def laptop_arms() -> list[list[Arm]]:
     """Return the arms of the laptop tier in groups, in the order in which they run.
 
-    20 seeds where a question names them, and for the goal that ADOPS on the advantage is held
-    to on the grids; 5 elsewhere.
+    20 seeds where a question names them, and for the goal that two candidates are held to on the
+    grids; 5 elsewhere.
     """
     named = {arm for q in QUESTIONS for arm in ((q.env, q.better), (q.env, q.worse))}
-    named |= {(env, "ADOPS on A") for env in GRIDS}
+    named |= {(env, method) for env in GRIDS for method in ("ADOPS on A", "guarded")}
 
     def arm(env: str, method: str, end: str = "", **settings: Any) -> Arm:
         return Arm(env, method, 20 if (env, label_of(method, end)) in named else 5, **settings)
@@ -229,6 +229,8 @@ QUESTIONS = [
         *("ADOPS on A (RND)", "PIES C=600 (RND)"),
     ),
     Question("A3", "it costs return against raw RND", MINIATURE, "raw (RND)", "ADOPS on A (RND)"),
+    Question("A4", "the guarded scale is above PIES", MINIATURE, "guarded (RND)", "PIES (RND)"),
+    Question("A5", "it costs return against raw RND", MINIATURE, "raw (RND)", "guarded (RND)"),
 ]
 
 

@@ -39,7 +39,7 @@ def reshape(
         recording: The rollout.
         methods: Names of `SHAPINGS`, or labels with a name and settings each, such as
             `{"GRM, D = 8": ("grm", {"delay": 8})}`. By default all that the recording allows:
-            ADOPS, ADOPES and the guarded scale need a critic, PBRS a potential.
+            ADOPS and ADOPES need a critic, PBRS a potential.
         updates: The n from which ζ of ADOPES and PIES starts.
 
     Example:

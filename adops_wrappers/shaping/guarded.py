@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from adops_wrappers import _checks
-from adops_wrappers.shaping.base import BoolArray, FloatArray, Transition, TwoStreams, restore_array
+from adops_wrappers.shaping.base import BoolArray, FloatArray, Shaper, Transition, restore_array
 from adops_wrappers.shaping.methods import Method, declare
 from adops_wrappers.shaping.schedule import UpdateCounter, UpdateEvery
 
@@ -15,22 +15,23 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class GuardedScale(TwoStreams):
-    """F′ = β·F, with one β for all rows: explore, then learn the task, then explore with care.
+class GuardedScale(Shaper):
+    """F′ = β·F, with one β for all rows, which falls while the agent does worse than before.
 
-    - Until an update contains an extrinsic reward, β = 1.
-    - From then on, while there is no score yet, β is at most ρ·c_E·rms(δ_E) / (c_I·rms(δ_I)) of
-      each update, ρ = `balance`: whatever its units, the bonus has TD errors a tenth the size of
-      the task's, and smaller ones as the task's own TD errors vanish.
-    - Once there is a score to guard, each update multiplies β by exp(`regrow`), up to 1, or by
-      exp(−`shrink`) while the score has fallen: J < J* − `tolerance`·|J*|. J is the smoothed mean
-      of each row's last finished return, J* its slowly forgetting maximum. J counts once every row
-      has finished an episode, because the first to finish are the ones that succeeded. A J* below
-      `tolerance`² times the largest return of any episode is a lucky hit, not yet a score.
+    β starts at 1, and every update changes it:
 
-    `balance=0` switches the bonus off for good at the first reward. This is a control loop, not a
-    theorem: while β > 0 the shaped task can have other optimal policies, and nothing helps where
-    the bonus captures the agent before the first reward.
+    - The score has fallen, J < J* − `tolerance`·|J*|: β shrinks by exp(−`shrink`), down to `floor`.
+    - The task has paid, but there is no score yet: β is at most `pause`. The agent learns what it
+      was paid for before the bonus draws it elsewhere.
+    - Otherwise β regrows by exp(`regrow`), up to 1.
+
+    J is the smoothed mean of each row's last finished return, J* its slowly forgetting maximum. J
+    counts once every row has finished an episode, because the first to finish are the ones that
+    succeeded. Where returns are positive, a J* below `tolerance`² times the largest return of any
+    episode is a lucky hit, not yet a score.
+
+    This is a control loop, not a theorem: while β > 0 the shaped task can have other optimal
+    policies.
     """
 
     name = "guarded scale"
@@ -40,7 +41,7 @@ class GuardedScale(TwoStreams):
         self,
         num_envs: int = 1,
         *,
-        balance: float = 0.1,
+        pause: float = 0.05,
         tolerance: float = 0.2,
         shrink: float = 0.5,
         regrow: float = 0.2,
@@ -48,10 +49,9 @@ class GuardedScale(TwoStreams):
         smoothing: float = 0.2,
         forgetting: float = 0.02,
         update_every: UpdateEvery = 128,
-        **streams: float,
     ) -> None:
-        super().__init__(num_envs, **streams)
-        self.balance = _checks.non_negative("balance", balance)
+        super().__init__(num_envs)
+        self.pause = _checks.fraction("pause", pause)
         self.tolerance = _checks.fraction("tolerance", tolerance)
         self.shrink = _checks.non_negative("shrink", shrink)
         self.regrow = _checks.non_negative("regrow", regrow)
@@ -60,17 +60,14 @@ class GuardedScale(TwoStreams):
         self.forgetting = _checks.fraction("forgetting", forgetting)
         self.counter = UpdateCounter(update_every)
         self.beta = 1.0
-        self.rewarded = False
-        """Whether a finished update contained an extrinsic reward."""
         self.score: float | None = None
         """J, once every row has finished an episode."""
         self.best: float | None = None
         """J*."""
-        self.largest = 0.0
-        """The largest absolute return of any episode."""
-        self._squares = np.zeros(2)
-        """Sums over the running update of δ_E² and δ_I²."""
-        self._reward_in_update = False
+        self.largest = -np.inf
+        """The largest return of any episode."""
+        self._paid = False
+        """Whether the running update contains an extrinsic reward."""
         self._returns = np.zeros(self.num_envs)
         self._last_returns = np.full(self.num_envs, np.nan)
 
@@ -110,37 +107,25 @@ class GuardedScale(TwoStreams):
         return shaped
 
     def _observe(self, t: Transition, ended: BoolArray) -> None:
-        next_value_ext = np.where(t.terminated, 0.0, t.next_value_ext)
-        error_ext = t.reward + self.gamma_ext * next_value_ext - t.value_ext
-        error_int = t.intrinsic + self.gamma_int * t.next_value_int - t.value_int
-        self._squares += np.square([error_ext[t.valid], error_int[t.valid]]).sum(1)
-        self._reward_in_update |= bool((t.reward[t.valid] != 0.0).any())
+        self._paid |= bool((t.reward[t.valid] != 0.0).any())
         if ended.any():
             self._last_returns[ended] = self._returns[ended]
-            self.largest = max(self.largest, float(np.abs(self._returns[ended]).max()))
+            self.largest = max(self.largest, float(self._returns[ended].max()))
         updates = self.counter.updates
         self.counter.advance(t)
         if self.counter.updates > updates:
             self._update()
-            self._squares[:] = 0.0
-            self._reward_in_update = False
+            self._paid = False
 
     def _update(self) -> None:
         self._follow_score()
-        self.rewarded |= self._reward_in_update
-        if not self.rewarded:
-            return
-        if not self._has_score():
-            beta = min(self.beta, self._balanced())
-        elif self._score_fell():
+        if self._has_score() and self._score_fell():
             beta = self.beta * float(np.exp(-self.shrink))
+        elif self._paid and not self._has_score():
+            beta = min(self.beta, self.pause)
         else:
             beta = self.beta * float(np.exp(self.regrow))
-        self.beta = min(1.0, max(beta, self.floor)) if self.balance else 0.0
-
-    def _balanced(self) -> float:
-        task, bonus = np.sqrt(self._squares) * (self.balance * self.ext_coef, self.int_coef)
-        return float(min(1.0, task / bonus)) if bonus > 0.0 else 1.0
+        self.beta = min(1.0, max(beta, self.floor))
 
     def _follow_score(self) -> None:
         now = float(self._last_returns.mean())
@@ -153,7 +138,9 @@ class GuardedScale(TwoStreams):
         self.best = max(self.score, self.best + self.forgetting * (self.score - self.best))
 
     def _has_score(self) -> bool:
-        return self.best is not None and abs(self.best) > self.tolerance**2 * self.largest
+        if self.best is None:
+            return False
+        return self.largest <= 0.0 or self.best > self.tolerance**2 * self.largest
 
     def _score_fell(self) -> bool:
         assert self.score is not None
@@ -165,12 +152,10 @@ class GuardedScale(TwoStreams):
         return {
             **self.counter.state_dict(),
             "beta": self.beta,
-            "rewarded": self.rewarded,
             "score": self.score,
             "best": self.best,
             "largest": self.largest,
-            "squares": self._squares.copy(),
-            "reward_in_update": self._reward_in_update,
+            "paid": self._paid,
             "returns": self._returns.copy(),
             "last_returns": self._last_returns.copy(),
         }
@@ -185,11 +170,10 @@ class GuardedScale(TwoStreams):
     def load_learned(self, state: dict[str, Any]) -> None:
         """Restore β, J and what they depend on, but no returns of running episodes."""
         self.counter.load_state_dict(state)
-        self.beta, self.rewarded = float(state["beta"]), bool(state["rewarded"])
+        self.beta = float(state["beta"])
         self.score, self.best = state["score"], state["best"]
         self.largest = float(state["largest"])
-        self._squares = restore_array("squares", state["squares"], self._squares)
-        self._reward_in_update = bool(state["reward_in_update"])
+        self._paid = bool(state["paid"])
 
 
 declare(
@@ -198,10 +182,9 @@ declare(
         "guarded",
         GuardedScale,
         schedule=(
-            *("balance", "tolerance", "shrink", "regrow", "floor"),
+            *("pause", "tolerance", "shrink", "regrow", "floor"),
             *("smoothing", "forgetting", "update_every"),
         ),
-        needs_critic=True,
         one_process_only=True,
     )
 )

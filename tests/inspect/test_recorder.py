@@ -22,10 +22,10 @@ from adops_wrappers import (
     ADOPSWrapper,
     CriticHandle,
     GRMWrapper,
-    GuardedScaleWrapper,
     IntrinsicRewardWrapper,
     NoShapingWrapper,
     PBIMWrapper,
+    make_shaping,
 )
 from adops_wrappers.inspect import Recording, ShapingRecorder, storage
 from adops_wrappers.inspect.recorder import as_image, downscale
@@ -495,19 +495,20 @@ def test_an_interruption_between_two_columns_leaves_them_equally_long(
     assert env.finish().steps == 4
 
 
-def test_a_guarded_stack_is_recorded_with_its_own_discounts_and_coefficients(
+def test_a_gated_stack_is_recorded_with_its_own_discounts_and_coefficients(
     tmp_path: Path,
 ) -> None:
     own = {"gamma_ext": 0.9, "gamma_int": 0.8, "ext_coef": 2.0, "int_coef": 0.5}
     env = IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source)
-    env = ShapingRecorder(GuardedScaleWrapper(env, tk.critic, **own), tmp_path / "a.npz")
+    env = make_shaping("adops-gated", env, tk.critic, **own)
+    env = ShapingRecorder(env, tmp_path / "a.npz")
     env.reset(seed=0)
     env.step(0)
     recording = env.finish()
     assert {name: recording.meta[name] for name in own} == own
-    assert recording.method == "guarded"
+    assert recording.method == "adops-gated"
     assert recording.meta["method_settings"]["ext_coef"] == 2.0
-    with pytest.raises(ValueError, match=r"guarded scale below runs with ext_coef=2\.0, not 1"):
+    with pytest.raises(ValueError, match=r"gated ADOPS below runs with ext_coef=2\.0, not 1"):
         ShapingRecorder(env, tmp_path / "b.npz", ext_coef=1.0)
 
 

@@ -75,14 +75,14 @@ def test_a_method_that_remembers_no_episode_is_a_function_of_the_step(name: str)
 def test_which_settings_a_name_reads() -> None:
     readers = {
         setting: [name for name in SHAPINGS if setting in METHODS[name].settings]
-        for setting in ("epsilon", "update_every", "delay", "alpha", "balance", "gamma")
+        for setting in ("epsilon", "update_every", "delay", "alpha", "pause", "gamma")
     }
     assert readers == {
         "epsilon": ["adops", "adopes", "adopes-half", "adops-gated"],
         "update_every": ["adopes", "adopes-half", "pies", "guarded"],
         "delay": ["grm", "grm-norm"],
         "alpha": ["pbim-norm", "grm-norm"],
-        "balance": ["guarded"],
+        "pause": ["guarded"],
         "gamma": ["pbim", "pbim-norm", "grm", "grm-norm", "pbrs"],
     }
     assert METHODS["pbrs"].settings["gamma"] is REQUIRED

@@ -60,8 +60,8 @@ def test_the_guarded_scale_is_audited_with_its_scale_held():
         assert guarded.preserved == pies.preserved == (beta < 0.5)
         assert (guarded.zeta, guarded.method) == (beta, "guarded")
     assert f"held        β = {beta:g}" in str(guarded)
-    with pytest.raises(TypeError, match="guarded does not take the setting 'balance'"):
-        audit(mdp, bonus, "guarded", balance=0.5)
+    with pytest.raises(TypeError, match="guarded does not take the setting 'pause'"):
+        audit(mdp, bonus, "guarded", pause=0.5)
 
 
 @pytest.mark.parametrize("name", METHODS)

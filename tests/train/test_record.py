@@ -61,7 +61,7 @@ def test_every_method_is_recorded_with_what_it_has_learned(method, tmp_path):
     """MountainCar pays at every step, so beta moves; no episode ends, so F' shows the state."""
     ppo, record, run = load_script("ppo_rnd"), load_script("record"), tmp_path / "run"
     flags = ["--env-id", "MountainCar-v0", "--bonus", "rnd", "--shaping", method]
-    flags += ["--balance", "0.001"] if method == "guarded" else []
+    flags += ["--pause", "0.001"] if method == "guarded" else []
     ppo.train(ppo.parse_args([*FLAGS, *flags, "--run-dir", str(run)]))
     settings = record.RecordArgs(str(run), steps=20, frames=False)
     _, learner, stack = record.make_stack(settings)

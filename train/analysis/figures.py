@@ -19,14 +19,14 @@ from tqdm import tqdm
 from adops_wrappers._files import write_atomically
 from analysis.collect import LAST_ITERATIONS
 from analysis.compact import block_size, mean_of
-from analysis.labels import CLAMPED, COLOURS, DEFAULTS, NO_BONUS, SWITCHED_OFF, Label
+from analysis.labels import CLAMPED, COLOURS, DEFAULTS, NO_BONUS, Label
 from analysis.statistics import Arm, Arms, delay_arms, standard_error
 from analysis.text import env_name, slug
 
 FAMILIES = {
     "PIES, GRM and PBIM": ("PIES", "GRM", "GRM-norm", "PBIM", "PBIM-norm"),
     "ADOPS and ADOPES": ("ADOPS", "ADOPES", "ADOPES F/2"),
-    "beyond the paper": (CLAMPED, "gated ADOPS", "guarded", SWITCHED_OFF),
+    "beyond the paper": (CLAMPED, "gated ADOPS", "guarded"),
 }
 """Panels of the learning curves; raw and no bonus are in all of them."""
 DELAYS, OTHERS = "other delays", "other methods"
@@ -151,10 +151,8 @@ def draw_curves(env: str, arms: Mapping[str, Arm]) -> Figure:
             )
         leftmost.set_ylabel("extrinsic return", fontsize=12)
         leftmost.tick_params(labelleft=True)
-    figure.suptitle(
-        f"{env_name(env)}: return over the past {LAST_ITERATIONS} iterations, mean ± standard error",
-        fontsize=14,
-    )
+    title = f"return over the past {LAST_ITERATIONS} iterations, mean ± standard error"
+    figure.suptitle(f"{env_name(env)}: {title}", fontsize=14)
     return figure
 
 

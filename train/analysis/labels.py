@@ -16,7 +16,6 @@ DEFAULTS: dict[str, Any] = {
     "intrinsic_scale": 1.0,
     "epsilon": 1e-7,
     "delay": 1,
-    "balance": 0.1,
     "schedule_iterations": 0,
     "total_iterations": 30_000,
     "clamp_advantage": False,
@@ -26,7 +25,6 @@ DEFAULTS: dict[str, Any] = {
 NO_BONUS = "no bonus"
 CLAMPED = "ADOPS on A"
 """ADOPS on the advantage: a part of the learner, which any method can be combined with."""
-SWITCHED_OFF = "off at first reward"
 COLOURS = {
     NO_BONUS: "#8c8c8c",
     "raw": "#000000",
@@ -41,7 +39,6 @@ COLOURS = {
     "gated ADOPS": "#7f9f00",
     CLAMPED: "#d01c1f",
     "guarded": "#6a3fc1",
-    SWITCHED_OFF: "#b8a000",
 }
 """Methods in the order of tables and legends; others follow, in grey."""
 PATTERN = re.compile(
@@ -77,8 +74,6 @@ class Label(NamedTuple):
         method = METHODS.get(args["shaping"])
         reads = method.settings if method else {}
         label = method.label if method else args["shaping"]
-        if "balance" in reads and float(args["balance"]) == 0.0:
-            label = SWITCHED_OFF
         schedule, half = int(args["schedule_iterations"]), int(args["total_iterations"]) // 2
         if {"ramp_updates", "decay_updates"} & reads.keys() and schedule not in (0, half):
             label = f"{label} C={schedule}"

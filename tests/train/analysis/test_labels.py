@@ -29,7 +29,6 @@ from tests.train.run_dirs import ENV
             "ADOPES F/2 ε=0.01 ×0.3",
         ),
         ({"shaping": "guarded"}, "guarded"),
-        ({"shaping": "guarded", "balance": "0"}, "off at first reward"),
         ({"shaping": "none", "intrinsic_scale": 0.1, "bonus": "rnd"}, "raw ×0.1 (RND)"),
         ({"shaping": "adops", "bonus": "rnd", "env_id": "ALE/MontezumaRevenge-v5"}, "ADOPS"),
         ({"shaping": "none", "clamp_advantage": True}, "ADOPS on A"),
