@@ -48,6 +48,7 @@ class SB3VecEnv(VecEnv):
 
     Example:
         >>> import gymnasium as gym
+        >>> import numpy as np
         >>> from gymnasium.vector import AutoresetMode
         >>> from adops_wrappers import CountBonus, GRMWrapper, IntrinsicRewardWrapper
         >>> from adops_wrappers.sb3 import SB3VecEnv

@@ -94,6 +94,7 @@ def markov_checks(mdp: FiniteMDP, kind: Kind, bonus: FloatArray, rng: Any) -> Ch
     yield "ADOPS with W = 0 keeps the set", audit(mdp, bonus, value_int=zero).preserved
     yield "ADOPES at ζ = 0.5 keeps the set", audit(mdp, bonus, "adopes").preserved
     yield "PIES at ζ = 0.5 keeps the set", audit(mdp, bonus, "pies").preserved
+    yield "the guarded scale at β = 0.1 loses no more than its bound", loss_is_bounded(mdp, bonus)
     yield "GRM(1) keeps the set", audit(mdp, bonus, "grm").preserved
     if kind.stochastic:
         sampled: dict[str, Any] = {"form": "trajectory"}
@@ -145,6 +146,16 @@ def look_ahead(worth: FloatArray) -> FutureBonus:
         return bonus
 
     return FutureBonus(function)
+
+
+def loss_is_bounded(mdp: FiniteMDP, bonus: FloatArray, beta: float = 0.1) -> bool:
+    """Return whether every optimal policy of R + β·F loses at most β·(max F − min F) / (1 − γ).
+
+    F = 0 counts among the values of F: that is what follows an episode's end.
+    """
+    span = max(bonus.max(), 0.0) - min(bonus.min(), 0.0)
+    regret = audit(mdp, bonus, "guarded", zeta=beta).regret
+    return bool(regret <= beta * span / (1.0 - mdp.gamma) + 1e-9)
 
 
 def grm_is_blind(mdp: FiniteMDP, bonus: FloatArray) -> bool:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from adops_wrappers.tabular import FiniteMDP, audit
 from benchmarks import evidence
 
 ALWAYS = (
     "ideal ADOPS keeps the set",
     "ideal ADOPS: V′ = V_E + W",
     "GRM(1) keeps the set",
+    "the guarded scale at β = 0.1 loses no more than its bound",
     "sampled s′: ADOPS with trajectory-wise W keeps the set",
     "F = R comes back unchanged from ideal ADOPS",
     "F = R after GRM(1) rewards no action",
@@ -49,6 +51,16 @@ def test_what_always_holds(counts, claim):
 def test_what_often_fails(counts, claim, at_most):
     held, tried, _ = counts
     assert 0 < held[claim] < at_most * tried[claim]
+
+
+def test_the_bound_of_the_guarded_scale_can_be_reached():
+    """One state: an action that pays β, and one that pays a bonus of 1 and a little more."""
+    beta, gamma = 0.1, 0.9
+    mdp = FiniteMDP(np.ones((1, 2, 1)), np.array([[beta, 1e-9]]), gamma)
+    bonus = np.array([[0.0, 1.0]])[:, :, None]
+    assert evidence.loss_is_bounded(mdp, bonus, beta)
+    regret = audit(mdp, bonus, "guarded", zeta=beta).regret
+    assert regret == pytest.approx(beta / (1 - gamma), rel=1e-6)
 
 
 def test_every_kind_of_mdp_is_drawn(counts):
