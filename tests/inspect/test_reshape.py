@@ -147,7 +147,8 @@ def test_refusals(tmp_path: Path) -> None:
     env.reset(seed=0)
     env.step(0)
     recording = env.finish()
-    assert set(reshape(recording)) == {"none", "pies", "pbim", "pbim-norm", "grm", "grm-norm"}
+    without_critic = {"none", "pies", "pbim", "pbim-norm", "grm", "grm-norm", "guarded"}
+    assert set(reshape(recording)) == without_critic
     with pytest.raises(ValueError, match="needs critic values"):
         reshape(recording, ["adops"])
     with pytest.raises(ValueError, match="needs a potential"):
