@@ -131,3 +131,12 @@ def test_questions_are_answered_by_fishers_test_with_holms_correction() -> None:
     few = rows_of({none: 9, key: 0}, runs=9)
     assert answer_to("O1", few)[-1] == "too few runs"
     assert answer_to("O1", few, seeds=9)[-1] == "supported"
+
+
+def test_the_page_shows_what_the_committed_runs_say() -> None:
+    docs = Path(off_policy.__file__).parents[1] / "docs"
+    rows = off_policy.read(docs / "data" / "off_policy_study.csv")
+    page = (docs / "off_policy_study.md").read_text()
+    assert off_policy.report(rows) in page
+    assert off_policy.answers(rows) in page
+    assert f"\n{len(rows)} of the 350 runs" in page
