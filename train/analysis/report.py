@@ -107,7 +107,8 @@ def paper_blocks(verdicts: Sequence[Verdict]) -> list[str]:
             f"Of {len(verdicts)} comparisons at scale 1, {', '.join(counted)}. The paper made them "
             "on its own env. Cells give solved runs and Welch's p, corrected by Holm within env "
             "and bonus. Where the paper found a difference, these runs agree or contradict if "
-            f"p < {SIGNIFICANT}; where it found none, they agree if p ≥ {SIGNIFICANT}."
+            f"p < {SIGNIFICANT}; where it found none, they agree if p ≥ {SIGNIFICANT}. Fewer tests "
+            "are corrected together here than among the questions of a study, so p is smaller."
         ),
     ]
     for bonus in dict.fromkeys(verdict.bonus for verdict in verdicts):

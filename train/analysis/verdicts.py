@@ -64,13 +64,14 @@ def comparison_text(comparison: Comparison) -> str:
     one, two = (arm.solved_text.replace("/", " of ") for arm in (first, second))
     means = [mean_text(arm.values(metric)) for arm in (first, second)]
     what = "mean" if metric == "final_return" else METRICS[metric]
+    ahead = "better" if metric.endswith("_return") else "higher"
     text = f"{first.label} solved {one} ({what} {means[0]}), {second.label} {two} ({means[1]})"
     if comparison.welch is None:
         return f"{text}; {TOO_FEW} for a test"
     return (
         f"{text}; Welch p {equals_p(comparison.welch)}, corrected {shown_p(comparison.welch_holm)}"
         f"; Fisher p {equals_p(comparison.fisher)}"
-        f"; P({first.label} better) = {comparison.improvement}"
+        f"; P({first.label} {ahead}) = {comparison.improvement}"
     )
 
 
@@ -113,6 +114,8 @@ def paper_verdicts(env: str, arms: Mapping[str, Arm], bootstrap: Bootstrap) -> l
             if name + end in arms:
                 arm = arms[name + end]
                 verdict = "contradicts" if arm.solved.any() else "agrees"
+                if arm.count < MIN_RUNS and verdict == "agrees":
+                    verdict = TOO_FEW
                 verdicts.append(
                     Verdict(
                         *(verdict, env, arm.bonus, f"{name} solves nothing", ""),

@@ -136,4 +136,4 @@ def test_few_runs_get_no_numbers(tmp_path):
     assert rows["ADOPS"]["welch_p"] == rows["ADOPS"]["iqm_low"] == "too few runs"
     assert (rows["ADOPS"]["mean"], rows["PBIM"]["se"], rows["raw"]["welch_p"]) == ("0.7", "", "")
     sentences = {v.claim: v.verdict for v in analysis.verdicts}
-    assert sentences == {"PBIM solves nothing": "agrees"}
+    assert sentences == {"PBIM solves nothing": "too few runs"}

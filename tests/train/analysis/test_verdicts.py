@@ -24,7 +24,7 @@ def test_verdicts_on_the_paper_flip_with_the_data(tmp_path):
         write_arm(root, grm, shaping="grm-norm", delay=1)
         write_arm(root, raw, shaping="pies")
         write_arm(root, adopes, shaping="adopes")
-        write_arm(root, [0.0, 0.0] if folder == "a" else [0.0, 0.7], shaping="pbim")
+        write_arm(root, [0.0] * 4 if folder == "a" else [0.0, 0.7], shaping="pbim")
     one, other = (claim_table(computed(tmp_path / folder)) for folder in "ab")
     flipping = {
         *("GRM(1) below raw", "GRM-norm(1) below raw", "ADOPES above raw", "ADOPES above PIES"),
@@ -118,6 +118,7 @@ def test_a_question_can_compare_another_metric(tmp_path):
     (answer,) = analysis.answers
     assert answer.verdict == "supported"
     assert "(fall of the return from the middle of training to its end " in answer.sentence
+    assert "P(PIES higher) = 1.00" in answer.sentence
     falls = {arm.label: arm.values("fall") for arm in analysis.arms[ENV].values()}
     assert answer.comparison.welch == welch_p(falls["PIES"], falls["raw"])
     write_tables(analysis, tmp_path)
