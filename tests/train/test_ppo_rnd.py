@@ -601,3 +601,40 @@ def test_guarded_scale_pauses_once_the_task_pays(ppo_rnd, tmp_path):
     assert zeta[:2] == [1.0, 0.03]
     ratio = float(rows[1]["shaping/shaped_max"]) / float(rows[1]["shaping/raw_max"])
     assert ratio == pytest.approx(0.03)
+
+
+def test_conflict_rate_is_the_clamp_s_own(ppo_rnd, tmp_path):
+    """With a huge weight on A_E no bonus turns its sign; with a huge tolerance nothing is bad."""
+    rates = {}
+    for name, changes in {
+        "plain": {},
+        "weight": {"clamp_ext_coef": 1e9},
+        "tolerance": {"tie_tolerance": 1e9, "clamp_int_coef": 1e-9},
+    }.items():
+        args = small(ppo_rnd, tmp_path, name, shaping="adops", total_iterations=1, **changes)
+        row = read_metrics(ppo_rnd.train(args))[0]
+        rates[name] = float(row["shaping/conflict_rate"])
+    assert rates["plain"] > 0.0
+    assert rates["weight"] == 0.0
+    # All steps count as good, and the sign of the total is that of A_E.
+    assert 0.0 < rates["tolerance"] < 1.0
+
+
+# Advantages
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_scaled_advantages_forget_their_unit(ppo_rnd, tmp_path, scaled):
+    losses = []
+    for name, weight in (("one", 1.0), ("eight", 8.0)):
+        args = small(
+            ppo_rnd,
+            tmp_path,
+            name,
+            total_iterations=1,
+            ext_coef=weight,
+            int_coef=weight,
+            scale_adv=scaled,
+        )
+        losses.append(float(read_metrics(ppo_rnd.train(args))[0]["losses/policy_loss"]))
+    assert (losses[0] == pytest.approx(losses[1], rel=1e-5)) == scaled
