@@ -330,7 +330,7 @@ def answers(rows: list[dict[str, str]], seeds: int = SEEDS) -> str:
     runs is not tested but counts in the correction, so that later runs never take an answer back.
     """
     from analysis.statistics import SIGNIFICANT, fisher_p, holm
-    from analysis.text import shown_p
+    from analysis.text import TOO_FEW, shown_p
 
     groups = grouped(rows)
     pairs = []
@@ -351,7 +351,7 @@ def answers(rows: list[dict[str, str]], seeds: int = SEEDS) -> str:
         QUESTIONS, pairs, made, p_values, holm(p_values), strict=True
     ):
         if not complete:
-            answer = "too few runs"
+            answer = TOO_FEW
         elif corrected >= SIGNIFICANT:
             answer = "undecided"
         else:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from adops_wrappers import _checks
-from adops_wrappers.shaping.base import FloatArray, Transition, TwoStreams
+from adops_wrappers.shaping.base import FloatArray, Shaper, Transition
 from adops_wrappers.shaping.conflict import advantages, is_bad
 from adops_wrappers.shaping.methods import Method, declare
 from adops_wrappers.shaping.schedule import Scheduled, UpdateCounter, UpdateEvery
@@ -40,7 +40,7 @@ def adops_correction(
     return np.where(bad, np.minimum(0.0, -total - epsilon), np.maximum(0.0, -total)) / int_coef
 
 
-class ADOPS(TwoStreams):
+class ADOPS(Shaper):
     """F′ = F + F₂, F₂ being the least change that keeps the sign of the extrinsic advantage.
 
     With a critic of the current policy this is eq. f_2_weak; with an oracle critic and
@@ -57,9 +57,16 @@ class ADOPS(TwoStreams):
         epsilon: float = 1e-7,
         tie_tolerance: float = 0.0,
         allow_gamma_int_above_ext: bool = False,
-        **streams: float,
+        gamma_ext: float = 0.999,
+        gamma_int: float = 0.99,
+        ext_coef: float = 1.0,
+        int_coef: float = 1.0,
     ) -> None:
-        super().__init__(num_envs, **streams)
+        super().__init__(num_envs)
+        self.gamma_ext = _checks.discount("gamma_ext", gamma_ext)
+        self.gamma_int = _checks.discount("gamma_int", gamma_int)
+        self.ext_coef = _checks.positive("ext_coef", ext_coef)
+        self.int_coef = _checks.positive("int_coef", int_coef)
         self.epsilon = _checks.non_negative("epsilon", epsilon)
         self.tie_tolerance = _checks.non_negative("tie_tolerance", tie_tolerance)
         self.allow_gamma_int_above_ext = bool(allow_gamma_int_above_ext)
@@ -69,6 +76,11 @@ class ADOPS(TwoStreams):
                 "can then have other optimal policies from the start state. Choose gamma_int <= "
                 "gamma_ext, or insist with allow_gamma_int_above_ext=True."
             )
+
+    @property
+    def discounts(self) -> tuple[float, float]:
+        """γ_E and γ_I."""
+        return self.gamma_ext, self.gamma_int
 
     def step(self, transition: Transition) -> FloatArray:
         """Return F + ζ·F₂ with ζ = 1."""

@@ -150,30 +150,6 @@ class Shaper(ABC):
         return f"{self.name} ({settings})" if settings else self.name
 
 
-class TwoStreams(Shaper):
-    """A method that looks at both streams: their discounts, and their weights c_E and c_I."""
-
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        gamma_ext: float = 0.999,
-        gamma_int: float = 0.99,
-        ext_coef: float = 1.0,
-        int_coef: float = 1.0,
-    ) -> None:
-        super().__init__(num_envs)
-        self.gamma_ext = _checks.discount("gamma_ext", gamma_ext)
-        self.gamma_int = _checks.discount("gamma_int", gamma_int)
-        self.ext_coef = _checks.positive("ext_coef", ext_coef)
-        self.int_coef = _checks.positive("int_coef", int_coef)
-
-    @property
-    def discounts(self) -> tuple[float, float]:
-        """γ_E and γ_I."""
-        return self.gamma_ext, self.gamma_int
-
-
 def constructor_settings(make: Callable[..., Shaper]) -> dict[str, Any]:
     """Return the settings that a class or function takes, with their defaults.
 

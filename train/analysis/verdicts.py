@@ -113,9 +113,8 @@ def paper_verdicts(env: str, arms: Mapping[str, Arm], bootstrap: Bootstrap) -> l
         for name in PAPER_UNSOLVED:
             if name + end in arms:
                 arm = arms[name + end]
-                verdict = "contradicts" if arm.solved.any() else "agrees"
-                if arm.count < MIN_RUNS and verdict == "agrees":
-                    verdict = TOO_FEW
+                agreed = "agrees" if arm.count >= MIN_RUNS else TOO_FEW
+                verdict = "contradicts" if arm.solved.any() else agreed
                 verdicts.append(
                     Verdict(
                         *(verdict, env, arm.bonus, f"{name} solves nothing", ""),
@@ -125,7 +124,7 @@ def paper_verdicts(env: str, arms: Mapping[str, Arm], bootstrap: Bootstrap) -> l
     return verdicts
 
 
-ANSWERS = ("supported", "contradicted", "undecided", "too few runs")
+ANSWERS = ("supported", "contradicted", "undecided", TOO_FEW)
 
 
 class Answer(NamedTuple):
@@ -139,7 +138,7 @@ class Answer(NamedTuple):
     def verdict(self) -> str:
         """Whether the first arm is better, as the question claims."""
         if self.comparison is None:
-            return "too few runs"
+            return TOO_FEW
         if self.comparison.welch_holm >= SIGNIFICANT:
             return "undecided"
         return "supported" if self.comparison.direction > 0 else "contradicted"
