@@ -52,6 +52,7 @@ def load_learned(env: Any, state: dict[str, Any]) -> None:
         if isinstance(layer, ShapingTwin):
             layer.core.shaper.load_learned(state[name]["shaper"])
         elif isinstance(layer, SourceTwin):
+            layer.runner.steps = state[name]["steps"]
             source, normalizer = layer.runner.source, layer.runner.normalizer
             if state[name]["source"] is not None:
                 source.load_state_dict(state[name]["source"])
@@ -65,5 +66,6 @@ def _stateful_parts(env: Any) -> Iterator[Any]:
             yield layer.core.shaper
             yield layer.core.critic
         elif isinstance(layer, SourceTwin):
+            yield layer.runner
             yield layer.runner.source
             yield layer.runner.normalizer

@@ -83,6 +83,9 @@ class Args(ScriptArgs):
     normalize_intrinsic: Literal["auto", "std", "rms", "no"] = "auto"
     """divide F by the running std or root mean square of its discounted return; F is 0 until that
     is known; auto means std with rnd (Burda) and rms with others"""
+    quiet_iterations: int = 0
+    """iterations at the start in which F is 0: what the task pays without a bonus is learned first;
+    an eighth of all iterations served well"""
     int_bootstrap: Literal["reset", "final", "none"] = "reset"
     """V_I at an episode's end, for learner and shaping: that of the next episode's first
     observation (non-episodic, as in RND), of the final observation, or 0 if terminated"""
@@ -153,7 +156,10 @@ def method_name(args: Args) -> str:
 
 def wrap_stack(args: Args, envs: VectorEnv, learner: Learner) -> Any:
     """Wrap the envs with the source of F and the shaping method."""
-    envs = IntrinsicRewardWrapper(envs, learner.source, normalizer=learner.normalizer)
+    quiet = args.quiet_iterations * args.num_steps
+    envs = IntrinsicRewardWrapper(
+        envs, learner.source, normalizer=learner.normalizer, quiet_steps=quiet
+    )
     return ADOPESWrapper(
         envs,
         critic=learner.critic,

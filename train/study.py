@@ -1,7 +1,7 @@
 """Runs the study: all methods on small envs in which agents exploit the bonus, or the paper's own.
 
     python train/study.py --tier smoke          # a minute: does everything work?
-    python train/study.py --tier laptop         # about five hours on two cores
+    python train/study.py --tier laptop         # about six hours on two cores
     python train/study.py --tier paper --executor slurm --partition gpu --gpus 1
 
 Every cell is a run of ppo_rnd.py, started by the sweep: run the same command again to continue
@@ -23,6 +23,7 @@ import sweep
 import tyro
 from analysis.collect import expected_row, key_of
 from analysis.compact import InputError, read_compact
+from analysis.labels import LATE
 from sweeping.cells import tidy
 
 from adops_wrappers._files import write_atomically
@@ -41,10 +42,17 @@ METHODS: dict[str, tuple[str, dict[str, str]]] = {
     "gated ADOPS": ("adops-gated", {}),
     "ADOPS on A": ("none", {"clamp_advantage": "True"}),
     "guarded": ("guarded", {}),
+    "late raw": ("none", {}),
+    "late ADOPS on A": ("none", {"clamp_advantage": "True"}),
+    "late guarded": ("guarded", {}),
     "no bonus": ("none", {"bonus": "none"}),
 }
-"""Each method's name in ppo_rnd.py and its settings."""
+"""Each method's name in ppo_rnd.py and its settings; `late` ones start after quiet iterations."""
+LATE_SHARE = 8
+"""Of how many iterations one is quiet."""
 
+CANDIDATES = ("ADOPS on A", "guarded", f"{LATE}ADOPS on A", f"{LATE}guarded")
+"""Methods that are held to the goal of both regimes, with 20 seeds on every grid."""
 GRIDS = ("KeyDoor", "KeyDoorTV", "TVCorridor", "KeyDoorCoin")
 TV_GRIDS = ("KeyDoorTV", "TVCorridor")
 MINIATURE = "MiniZuma"
@@ -80,7 +88,11 @@ MINIATURE_LEARNER = {
     "tensorboard": "False",
 }
 """The same for the miniature."""
-TUNED = {"ADOPS": {"int_coef": "20"}, "ADOPS on A": {"int_coef": "5"}}
+TUNED = {
+    "ADOPS": {"int_coef": "20"},
+    "ADOPS on A": {"int_coef": "5"},
+    "late ADOPS on A": {"int_coef": "5"},
+}
 """Settings of methods on the miniature, chosen in pilots with the same budget for each."""
 SLOW = (("schedule_iterations", MINIATURE_LEARNER["total_iterations"]),)
 """ζ changes over all of training, not over half of it."""
@@ -110,6 +122,8 @@ class Arm(NamedTuple):
             learner = MINIATURE_LEARNER | TUNED.get(self.method, {})
         if small:
             learner |= SMALL
+        if self.method.startswith(LATE):
+            varied["quiet_iterations"] = str(int(learner["total_iterations"]) // LATE_SHARE)
         fixed = {name: value for name, value in learner.items() if name not in varied}
         return sweep.Cell(
             method,
@@ -129,11 +143,11 @@ def label_of(method: str, end: str = "") -> str:
 def laptop_arms() -> list[list[Arm]]:
     """Return the arms of the laptop tier in groups, in the order in which they run.
 
-    20 seeds where a question names them, and for the goal that two candidates are held to on the
+    20 seeds where a question names them, and for the goal that candidates are held to on the
     grids; 5 elsewhere.
     """
     named = {arm for q in QUESTIONS for arm in ((q.env, q.better), (q.env, q.worse))}
-    named |= {(env, method) for env in GRIDS for method in ("ADOPS on A", "guarded")}
+    named |= {(env, method) for env in GRIDS for method in CANDIDATES}
 
     def arm(env: str, method: str, end: str = "", **settings: Any) -> Arm:
         return Arm(env, method, 20 if (env, label_of(method, end)) in named else 5, **settings)
@@ -194,6 +208,8 @@ class Question(NamedTuple):
     better: str
     worse: str
     metric: str = "final_return"
+    round: str = ""
+    """Questions of one round were asked at the same time, and are corrected together."""
 
 
 QUESTIONS = [
@@ -203,12 +219,14 @@ QUESTIONS = [
     Question("N4", "ADOPES escapes the TV", "KeyDoorTV", "ADOPES", "raw"),
     Question("N5", "PIES escapes the TV", "KeyDoorTV", "PIES", "raw"),
     Question("N6", "the guarded scale escapes the TV", "KeyDoorTV", "guarded", "raw"),
-    Question("N7", "ADOPS on the advantage escapes the TV", "KeyDoorTV", "ADOPS on A", "raw"),
+    Question("N7", "ADOPS on A escapes the TV", "KeyDoorTV", "ADOPS on A", "raw"),
     Question("N8", "ADOPS escapes a TV beside the start", "TVCorridor", "ADOPS", "raw"),
     Question("N9", "PIES escapes a TV beside the start", "TVCorridor", "PIES", "raw"),
-    Question("N10", "the guarded scale does", "TVCorridor", "guarded", "raw"),
-    Question("N11", "ADOPS on the advantage does", "TVCorridor", "ADOPS on A", "raw"),
-    Question("N12", "better than ADOPS", "TVCorridor", "ADOPS on A", "ADOPS"),
+    Question(
+        "N10", "the guarded scale escapes a TV beside the start", "TVCorridor", "guarded", "raw"
+    ),
+    Question("N11", "ADOPS on A escapes a TV beside the start", "TVCorridor", "ADOPS on A", "raw"),
+    Question("N12", "ADOPS on A is above ADOPS", "TVCorridor", "ADOPS on A", "ADOPS"),
     Question("P1", "GRM costs return", MINIATURE, "raw (RND)", "GRM(1) (RND)"),
     Question("P2", "PBIM learns nothing", MINIATURE, "raw (RND)", "PBIM (RND)"),
     Question("P3", "PBIM saturates", MINIATURE, "PBIM (RND)", "raw (RND)", "action_prob"),
@@ -218,20 +236,44 @@ QUESTIONS = [
     Question("P7", "ADOPES on F/2 is above PIES", MINIATURE, "ADOPES F/2 (RND)", "PIES (RND)"),
     Question("P8", "ADOPES is above raw RND", MINIATURE, "ADOPES (RND)", "raw (RND)"),
     Question(
-        *("P9", "F/2 learns faster", MINIATURE),
+        *("P9", "ADOPES learns faster on F/2", MINIATURE),
         *("ADOPES F/2 (RND)", "ADOPES (RND)", "mean_return"),
     ),
+    Question("A1", "ADOPS on A is above PIES", MINIATURE, "ADOPS on A (RND)", "PIES (RND)"),
     Question(
-        "A1", "ADOPS on the advantage is above PIES", MINIATURE, "ADOPS on A (RND)", "PIES (RND)"
-    ),
-    Question(
-        *("A2", "it is above a PIES that fades over all of training", MINIATURE),
+        *("A2", "ADOPS on A is above a PIES that fades to the end", MINIATURE),
         *("ADOPS on A (RND)", "PIES C=600 (RND)"),
     ),
-    Question("A3", "it costs return against raw RND", MINIATURE, "raw (RND)", "ADOPS on A (RND)"),
+    Question(
+        "A3", "ADOPS on A costs return against RND", MINIATURE, "raw (RND)", "ADOPS on A (RND)"
+    ),
     Question("A4", "the guarded scale is above PIES", MINIATURE, "guarded (RND)", "PIES (RND)"),
-    Question("A5", "it costs return against raw RND", MINIATURE, "raw (RND)", "guarded (RND)"),
+    Question(
+        "A5", "the guarded scale costs return against RND", MINIATURE, "raw (RND)", "guarded (RND)"
+    ),
 ]
+LATE_A, LATE_GUARDED = "late ADOPS on A", "late guarded"
+LATE_QUESTIONS = [
+    Question("L1", "a late start helps ADOPS on A", "TVCorridor", LATE_A, "ADOPS on A"),
+    Question("L2", "a late start helps the guarded scale", "TVCorridor", LATE_GUARDED, "guarded"),
+    Question("L3", "late ADOPS on A escapes the TV", "KeyDoorTV", LATE_A, "late raw"),
+    Question("L4", "the late guarded scale escapes the TV", "KeyDoorTV", LATE_GUARDED, "late raw"),
+    Question("L5", "late ADOPS on A is above PIES", MINIATURE, f"{LATE_A} (RND)", "PIES (RND)"),
+    Question(
+        *("L6", "the late guarded scale is above PIES", MINIATURE),
+        *(f"{LATE_GUARDED} (RND)", "PIES (RND)"),
+    ),
+    Question(
+        *("L7", "late ADOPS on A costs return against RND", MINIATURE),
+        *("raw (RND)", f"{LATE_A} (RND)"),
+    ),
+    Question(
+        *("L8", "the late guarded scale costs return against RND", MINIATURE),
+        *("raw (RND)", f"{LATE_GUARDED} (RND)"),
+    ),
+]
+"""Asked later, when most runs of the others were done."""
+QUESTIONS += [question._replace(round="late") for question in LATE_QUESTIONS]
 
 
 @dataclass
@@ -241,7 +283,7 @@ class Args(sweep.RunArgs):
     root: Annotated[str, tyro.conf.Positional] = ""
     """directory of the runs; empty: runs/study-TIER"""
     tier: Literal["smoke", "laptop", "paper"] = "smoke"
-    """smoke: a minute; laptop: five hours on two cores; paper: Montezuma's Revenge, 122 runs"""
+    """smoke: a minute; laptop: six hours on two cores; paper: Montezuma's Revenge, 122 runs"""
     keep: str = ""
     """folder that an earlier report of this tier wrote: its runs are not run again, and enter the
     new report"""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, one_per_row
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer
@@ -26,6 +27,7 @@ class SourceRunner:
         normalizer: Brings F to unit size.
         episodes: The tracker of a wrapper directly below, which advances it; None to make
             one.
+        quiet_steps: The number of steps at the start in which F is 0.
     """
 
     def __init__(
@@ -34,10 +36,16 @@ class SourceRunner:
         layout: EnvLayout,
         normalizer: IntrinsicReturnNormalizer | None,
         episodes: EpisodeTracker | None,
+        quiet_steps: int = 0,
     ) -> None:
         self.source = source
         self.layout = layout
         self.normalizer = normalizer
+        self.quiet_steps = _checks.whole("quiet_steps", quiet_steps, least=0)
+        self.steps = 0
+        """The number of steps so far; a step of a vector env counts once."""
+        self.frozen = False
+        """While True, steps are not counted (`evaluation_mode` sets it)."""
         self.episodes = EpisodeTracker(layout) if episodes is None else episodes
         self._moves_episodes = episodes is None
         self._reward = _reward_function(source)
@@ -85,6 +93,11 @@ class SourceRunner:
         intrinsic = np.where(episodes.valid, self._checked(answer), 0.0)
         if self.normalizer is not None:
             intrinsic = self.normalizer(intrinsic, episodes.valid)
+        # Only now: the source and its scale learn in the quiet steps too.
+        if self.steps < self.quiet_steps:
+            intrinsic = np.zeros_like(intrinsic)
+        if not self.frozen:
+            self.steps += 1
         if self._reset_episodes is not None and masks["ended"].any():
             self._reset_episodes(masks["ended"])
         return intrinsic, episodes.valid
@@ -113,6 +126,7 @@ class SourceRunner:
             "last_obs": copy_observation(self.episodes.last_obs),
             "source": self.source.state_dict() if hasattr(self.source, "state_dict") else None,
             "normalizer": None if self.normalizer is None else self.normalizer.state_dict(),
+            "steps": self.steps,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -127,6 +141,7 @@ class SourceRunner:
         if self.normalizer is not None:
             self.normalizer.load_state_dict(state["normalizer"])
         self.episodes.load_state_dict(state["episodes"], state["last_obs"])
+        self.steps = int(state["steps"])
 
 
 def _reward_function(source: Any) -> Callable[..., Any]:

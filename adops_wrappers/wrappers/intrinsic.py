@@ -24,11 +24,14 @@ class SourceTwin(Twin[AnyEnv]):
         source: Any,
         *,
         normalizer: IntrinsicReturnNormalizer | Rule | None = None,
+        quiet_steps: int = 0,
     ) -> None:
         layout, normalizer = self._layout(env), from_spec(normalizer)
         if isinstance(normalizer, str):
             normalizer = IntrinsicReturnNormalizer(layout.num_envs, rule=normalizer)
-        self.runner = SourceRunner(from_spec(source), layout, normalizer, tracker_below(env))
+        self.runner = SourceRunner(
+            from_spec(source), layout, normalizer, tracker_below(env), quiet_steps
+        )
         self._wrap(env)
 
     @property
@@ -62,6 +65,9 @@ class IntrinsicRewardWrapper(SourceTwin[gym.Env[Any, Any]], SingleEnvWrapper):
             its discounted return (γ = 0.99), "std" by the standard deviation, as RND does; F = 0
             for the first 100 steps, until the size is known. Pass an `IntrinsicReturnNormalizer`
             for another discount, or to update it by rollouts. None: F as the source gives it.
+        quiet_steps: The number of steps at the start in which F is 0, so that the agent first
+            learns what the task pays without a bonus; a step of a vector env counts once. The
+            source and the normaliser learn meanwhile. An eighth of training served well.
 
     Example:
         >>> import gymnasium as gym

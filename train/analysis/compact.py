@@ -35,7 +35,7 @@ QUESTION_KEYS = ("id", "claim", "env", "better", "worse", "metric")
 METRICS = {
     "final_return": "final return",
     "mean_return": "mean return over all of training",
-    "fall": "fall of the return from the middle of training to its end",
+    "fall": "return in the middle of training minus that at its end",
     "action_prob": "final probability of the actions taken",
 }
 """Columns of runs.csv that a question can compare, in words."""

@@ -26,9 +26,9 @@ from analysis.text import env_name, slug
 FAMILIES = {
     "PIES, GRM and PBIM": ("PIES", "GRM", "GRM-norm", "PBIM", "PBIM-norm"),
     "ADOPS and ADOPES": ("ADOPS", "ADOPES", "ADOPES F/2"),
-    "beyond the paper": (CLAMPED, "gated ADOPS", "guarded"),
+    "beyond the paper": (CLAMPED, "gated ADOPS", "guarded", "raw"),
 }
-"""Panels of the learning curves; raw and no bonus are in all of them."""
+"""Panels of the learning curves; raw and no bonus are in all of them, a late raw in the last."""
 DELAYS, OTHERS = "other delays", "other methods"
 
 

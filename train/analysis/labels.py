@@ -20,11 +20,14 @@ DEFAULTS: dict[str, Any] = {
     "total_iterations": 30_000,
     "clamp_advantage": False,
     "normalize_intrinsic": "auto",
+    "quiet_iterations": 0,
 }
 """Of ppo_rnd.py, for the cells of a sweep, which list only what differs."""
 NO_BONUS = "no bonus"
 CLAMPED = "ADOPS on A"
 """ADOPS on the advantage: a part of the learner, which any method can be combined with."""
+LATE = "late "
+"""Before the name of a method whose bonus starts after quiet iterations."""
 COLOURS = {
     NO_BONUS: "#8c8c8c",
     "raw": "#000000",
@@ -79,6 +82,8 @@ class Label(NamedTuple):
             label = f"{label} C={schedule}"
         if str(args["clamp_advantage"]) == "True":
             label = CLAMPED if label == "raw" else f"{label} and {CLAMPED}"
+        if int(args["quiet_iterations"]):
+            label = f"{LATE}{label}"
         usual = "std" if args["bonus"] == "rnd" else "rms"
         size = {"auto": usual, "no": "as is"}.get(rule := args["normalize_intrinsic"], rule)
         return cls(
@@ -118,8 +123,8 @@ class Label(NamedTuple):
 
     @property
     def base(self) -> str:
-        """The method without a schedule of its own."""
-        return self.method.partition(" C=")[0]
+        """The method without a schedule of its own and without quiet iterations."""
+        return self.method.removeprefix(LATE).partition(" C=")[0]
 
     @property
     def order(self) -> tuple[Any, ...]:

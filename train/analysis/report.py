@@ -68,13 +68,14 @@ def answer_blocks(answers: Sequence[Answer]) -> list[str]:
         return []
     ids = {name: [a.question["id"] for a in answers if a.verdict == name] for name in ANSWERS}
     named = [f"{name.capitalize()}: {', '.join(own)}." for name, own in ids.items() if own]
+    rounds = " asked at the same time" if len({a.round for a in answers}) > 1 else ""
     return [
         heading(2, "Questions of the study"),
         markdown_text(" ".join(named)),
         bullets([(f"{a.question['id']}, {a.verdict}.", a.sentence) for a in answers]),
         markdown_text(
             "Supported or contradicted: Welch's test of the final returns, or of what stands in "
-            "brackets, corrected by Holm over all questions, gives "
+            f"brackets, corrected by Holm over all questions{rounds}, gives "
             f"p < {SIGNIFICANT}. Undecided does not mean equal. P(A better) is the probability "
             "that a run of A beats a run of the other arm, counting a "
             "tie as half, with its 95 % interval. ± is the standard error."

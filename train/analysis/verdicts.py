@@ -135,6 +135,11 @@ class Answer(NamedTuple):
     comparison: Comparison | None
 
     @property
+    def round(self) -> str:
+        """When the question was asked, if not at first."""
+        return self.question.get("round", "")
+
+    @property
     def verdict(self) -> str:
         """Whether the first arm is better, as the question claims."""
         if self.comparison is None:
@@ -154,7 +159,11 @@ class Answer(NamedTuple):
 def answer(
     questions: Sequence[Mapping[str, str]], arms: Arms, bootstrap: Bootstrap
 ) -> list[Answer]:
-    """Answer the study's questions; p-values are corrected over all of them."""
+    """Answer the study's questions; p-values are corrected over all of one round.
+
+    A round is a set of questions that were asked at one time: later ones must not change the
+    answers to earlier ones.
+    """
     answers = []
     for question in questions:
         own = arms.get(question["env"], {})
@@ -167,5 +176,6 @@ def answer(
         else:
             comparison = compare(*(own[label] for label in labels), bootstrap, question["metric"])
             answers.append(Answer(question, "", comparison))
-    adjust([answer.comparison for answer in answers if answer.comparison])
+    for asked in {answer.round for answer in answers}:
+        adjust([a.comparison for a in answers if a.comparison and a.round == asked])
     return answers

@@ -117,7 +117,7 @@ def test_a_question_can_compare_another_metric(tmp_path):
     analysis = computed(tmp_path)
     (answer,) = analysis.answers
     assert answer.verdict == "supported"
-    assert "(fall of the return from the middle of training to its end " in answer.sentence
+    assert "(return in the middle of training minus that at its end " in answer.sentence
     assert "P(PIES higher) = 1.00" in answer.sentence
     falls = {arm.label: arm.values("fall") for arm in analysis.arms[ENV].values()}
     assert answer.comparison.welch == welch_p(falls["PIES"], falls["raw"])
