@@ -24,12 +24,13 @@ from tests import toolkit as tk
 
 def test_counts_means_scales_and_zeta_stand_still() -> None:
     bonus, normalizer = CountBonus(), IntrinsicReturnNormalizer(1, warm_up=1)
-    source = IntrinsicRewardWrapper(gym.make(tk.CLIFF), bonus, normalizer=normalizer)
+    source = IntrinsicRewardWrapper(gym.make(tk.CLIFF), bonus, normalizer=normalizer, quiet_steps=2)
     grm = GRMWrapper(source, normalize=True)
     env = PIESWrapper(grm, decay_updates=10, update_every=1)
 
     def learned() -> str:
-        return str([bonus.counts, normalizer.state_dict(), grm.shaper.mean, env.shaper.zeta])
+        quiet = source.runner.steps
+        return str([bonus.counts, normalizer.state_dict(), grm.shaper.mean, env.shaper.zeta, quiet])
 
     env.reset(seed=0)
     env.step(0)
@@ -37,7 +38,7 @@ def test_counts_means_scales_and_zeta_stand_still() -> None:
     with evaluation_mode(env) as same:
         assert same is env
         for _ in range(5):
-            env.step(1)
+            assert env.step(1)[4]["raw_intrinsic_reward"] == 0.0  # still quiet
         assert learned() == before
     env.step(1)
     assert learned() != before
@@ -75,6 +76,7 @@ def test_what_was_learned_goes_to_a_stack_of_another_size(method):
     fresh, fresh_source = trained_stack(method, 1, 0)
     load_learned(fresh, stack_state_dict(trained))
     assert fresh_source.runner.source.counts == source.runner.source.counts != {}
+    assert fresh_source.runner.steps == 20
     assert fresh_source.runner.normalizer.scale == source.runner.normalizer.scale > 0.0
     assert fresh.shaper.zeta == trained.shaper.zeta
     # In a new episode, without debts: F' of its first step follows from what was learned alone.

@@ -144,6 +144,41 @@ def test_the_word_is_kept_in_the_spec_and_checked() -> None:
         IntrinsicRewardWrapper(gym.make(tk.CLIFF), CountBonus(), normalizer="return")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("mode", [None, *AutoresetMode])
+def test_the_bonus_starts_late_as_large_as_without_quiet_steps(mode: Any) -> None:
+    """The source and its scale learn meanwhile, and a resumed run is quiet for the rest alone."""
+
+    def build(quiet: int) -> Any:
+        env = tk.ScriptedEnv() if mode is None else tk.make_vector("sync", mode)
+        normalizer = IntrinsicReturnNormalizer(1 if mode is None else 3, warm_up=1)
+        settings = {"normalizer": normalizer, "quiet_steps": quiet}
+        return IntrinsicRewardWrapper(env, CountBonus(), **settings)
+
+    late, early, resumed = build(6), build(0), build(6)
+    action = 0 if mode is None else ZERO
+    late.reset(seed=0), early.reset(seed=0)
+    for t in range(12):
+        results = [env.step(action) for env in (late, early)]
+        found, plain = (result[4]["intrinsic_reward"] for result in results)
+        np.testing.assert_array_equal(found, np.zeros_like(plain) if t < 6 else plain)
+        assert t < 1 or np.any(plain)
+        ended = np.atleast_1d(results[0][2] | results[0][3])
+        if mode in (None, AutoresetMode.DISABLED) and ended.any():
+            options = {} if mode is None else {"options": {"reset_mask": ended}}
+            late.reset(**options), early.reset(**options)
+        if t == 3:
+            resumed.load_state_dict(late.state_dict())
+            late.runner = resumed.runner
+
+
+def test_quiet_steps_are_kept_in_the_spec_and_checked() -> None:
+    env = IntrinsicRewardWrapper(gym.make(tk.CLIFF), CountBonus(), quiet_steps=7)
+    assert gym.make(env.spec).runner.quiet_steps == 7
+    for wrong in (-1, 1.5):
+        with pytest.raises((ValueError, TypeError), match="quiet_steps must be"):
+            IntrinsicRewardWrapper(gym.make(tk.CLIFF), CountBonus(), quiet_steps=wrong)  # type: ignore[arg-type]
+
+
 def test_state_dict_round_trip() -> None:
     def build() -> Any:
         env = gym.make(tk.CLIFF)

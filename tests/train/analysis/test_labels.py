@@ -48,6 +48,11 @@ from tests.train.run_dirs import ENV
             {"shaping": "pies", "schedule_iterations": "600", "total_iterations": "600"},
             "PIES C=600",
         ),
+        ({"shaping": "guarded", "quiet_iterations": 10}, "late guarded"),
+        (
+            {"shaping": "none", "clamp_advantage": "True", "quiet_iterations": "75"},
+            "late ADOPS on A",
+        ),
         ({"shaping": "future"}, "future"),
     ],
 )

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from analysis.report import report
 from analysis.statistics import welch_p
 from analysis.tables import write_tables
 from analysis.text import shown_p
@@ -103,6 +104,25 @@ def test_answers_flip_with_the_data(tmp_path):
     assert (rows["H1"]["better_solved"], rows["H1"]["worse_solved"]) == ("5/5", "0/5")
     assert float(rows["H1"]["welch_p"]) == pytest.approx(p, rel=1e-5)
     assert (rows["H5"]["verdict"], rows["H5"]["welch_p"]) == ("too few runs", "")
+
+
+def test_later_questions_do_not_change_the_answers_to_earlier_ones(tmp_path):
+    write_arm(tmp_path, LOW, shaping="none")
+    write_arm(tmp_path, HIGH, shaping="adops")
+    write_arm(tmp_path, HIGH, shaping="pies")
+    study = study_of(
+        ("H1", "ADOPS helps.", ENV, "ADOPS", "raw"),
+        ("L1", "PIES helps.", ENV, "PIES", "raw"),
+        ("L2", "ADOPS is above PIES.", ENV, "ADOPS", "PIES"),
+    )
+    for question in study["questions"][1:]:
+        question["round"] = "late"
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    analysis = computed(tmp_path)
+    first, *later = (answer.comparison for answer in analysis.answers)
+    assert first.welch_holm == first.welch
+    assert [c.welch_holm for c in later] == [2 * later[0].welch, later[1].welch]
+    assert "by Holm over all questions asked at the same time, gives" in report(analysis)
 
 
 def test_a_question_can_compare_another_metric(tmp_path):
