@@ -130,7 +130,7 @@ class Label(NamedTuple):
     def order(self) -> tuple[Any, ...]:
         """Sort key: without a bonus, then by bonus and falling scale, then by method."""
         place = [*COLOURS, self.base].index(self.base)
-        settings = self.delay or 0, self.epsilon, self.method
+        settings = self.delay or 0, self.epsilon, self.method != self.base, self.method
         bonus = self.rnd, self.size, -self.scale
         return self.method != NO_BONUS, *bonus, place, *settings
 
