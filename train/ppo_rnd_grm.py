@@ -75,11 +75,9 @@ class Args(ScriptArgs):
     bonus: Literal["rnd", "count", "none"] = "rnd"
     """source of F: random network distillation, 1/sqrt(visits), or none"""
     normalize_intrinsic: Literal["auto", "std", "rms", "no"] = "auto"
-    """divide F by the running std or root mean square of its discounted return; F is 0 until that
-    is known; auto means std with rnd (Burda) and rms with others"""
+    """divide F by the std or rms of its discounted return so far; auto: std with rnd, rms else"""
     quiet_iterations: int = 0
-    """iterations at the start in which F is 0: what the task pays without a bonus is learned first;
-    an eighth of all iterations served well"""
+    """iterations at the start in which F is 0, to learn first what the task pays without a bonus"""
     int_bootstrap: Literal["reset", "final", "none"] = "reset"
     """V_I at an episode's end, for learner and shaping: that of the next episode's first
     observation (non-episodic, as in RND), of the final observation, or 0 if terminated"""
@@ -150,10 +148,8 @@ def method_name(args: Args) -> str:
 
 def wrap_stack(args: Args, envs: VectorEnv, learner: Learner) -> Any:
     """Wrap the envs with the source of F and the shaping method."""
-    quiet = args.quiet_iterations * args.num_steps
-    envs = IntrinsicRewardWrapper(
-        envs, learner.source, normalizer=learner.normalizer, quiet_steps=quiet
-    )
+    quiet = {"quiet_steps": args.quiet_iterations * args.num_steps}
+    envs = IntrinsicRewardWrapper(envs, learner.source, normalizer=learner.normalizer, **quiet)
     return GRMWrapper(
         envs,
         critic=learner.critic,
@@ -356,8 +352,7 @@ def gae(
 ) -> Array:
     """Return the generalised advantages of both streams, shape (steps, 2, envs).
 
-    `rewards` are R and F', `next_values` the values to bootstrap from, and `goes_on` is 0 where a
-    trace stops. The two discounts have shape (2, 1).
+    `rewards` are R and F', `goes_on` is 0 where a trace stops, and `gamma` has shape (2, 1).
     """
     deltas = rewards + gamma * next_values - values
     decay = gamma * lam * goes_on
@@ -527,10 +522,9 @@ def learn(args: Args, run: Run) -> None:
                 minibatches.append(torch.cat([sums, norm[None]]))
                 optimizer.step()
         allow_tf32(False)
-        per_minibatch = torch.stack(minibatches)
-        run.stop_if_nan(per_minibatch[:, -3:])  # fwd_loss, loss and norm
-        names = (*terms, "losses/grad_norm")
-        losses = dict(zip(names, per_minibatch.mean(0).tolist(), strict=True))
+        per_batch = torch.stack(minibatches)
+        run.stop_if_nan(per_batch[:, -3:])  # fwd_loss, loss and norm
+        losses = dict(zip((*terms, "losses/grad_norm"), per_batch.mean(0).tolist(), strict=True))
         del losses["losses/loss"]
         critic.updated()
         if normalizer is not None:
