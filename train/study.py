@@ -42,16 +42,17 @@ METHODS: dict[str, tuple[str, dict[str, str]]] = {
     "gated ADOPS": ("adops-gated", {}),
     "ADOPS on A": ("none", {"clamp_advantage": "True"}),
     "guarded": ("guarded", {}),
-    "late raw": ("none", {}),
-    "late ADOPS on A": ("none", {"clamp_advantage": "True"}),
-    "late guarded": ("guarded", {}),
     "no bonus": ("none", {"bonus": "none"}),
 }
-"""Each method's name in ppo_rnd.py and its settings; `late` ones start after quiet iterations."""
+"""Each method's name in ppo_rnd.py and its settings."""
+LATE_RAW, LATE_A, LATE_GUARDED = LATE_METHODS = [
+    f"{LATE}{method}" for method in ("raw", "ADOPS on A", "guarded")
+]
+METHODS |= {late: METHODS[late.removeprefix(LATE)] for late in LATE_METHODS}
 LATE_SHARE = 8
-"""Of how many iterations one is quiet."""
+"""Late methods have no bonus in one of this many parts of training, the first."""
 
-CANDIDATES = ("ADOPS on A", "guarded", f"{LATE}ADOPS on A", f"{LATE}guarded")
+CANDIDATES = ("ADOPS on A", "guarded", LATE_A, LATE_GUARDED)
 """Methods that are held to the goal of both regimes, with 20 seeds on every grid."""
 GRIDS = ("KeyDoor", "KeyDoorTV", "TVCorridor", "KeyDoorCoin")
 TV_GRIDS = ("KeyDoorTV", "TVCorridor")
@@ -88,11 +89,7 @@ MINIATURE_LEARNER = {
     "tensorboard": "False",
 }
 """The same for the miniature."""
-TUNED = {
-    "ADOPS": {"int_coef": "20"},
-    "ADOPS on A": {"int_coef": "5"},
-    "late ADOPS on A": {"int_coef": "5"},
-}
+TUNED = {"ADOPS": {"int_coef": "20"}, "ADOPS on A": {"int_coef": "5"}}
 """Settings of methods on the miniature, chosen in pilots with the same budget for each."""
 SLOW = (("schedule_iterations", MINIATURE_LEARNER["total_iterations"]),)
 """ζ changes over all of training, not over half of it."""
@@ -119,10 +116,10 @@ class Arm(NamedTuple):
             varied["intrinsic_scale"] = self.scale
         learner = dict(GRID_LEARNER)
         if self.env == MINIATURE:
-            learner = MINIATURE_LEARNER | TUNED.get(self.method, {})
+            learner = MINIATURE_LEARNER | TUNED.get(self.method.removeprefix(LATE), {})
         if small:
             learner |= SMALL
-        if self.method.startswith(LATE):
+        if self.method in LATE_METHODS:
             varied["quiet_iterations"] = str(int(learner["total_iterations"]) // LATE_SHARE)
         fixed = {name: value for name, value in learner.items() if name not in varied}
         return sweep.Cell(
@@ -252,12 +249,11 @@ QUESTIONS = [
         "A5", "the guarded scale costs return against RND", MINIATURE, "raw (RND)", "guarded (RND)"
     ),
 ]
-LATE_A, LATE_GUARDED = "late ADOPS on A", "late guarded"
 LATE_QUESTIONS = [
     Question("L1", "a late start helps ADOPS on A", "TVCorridor", LATE_A, "ADOPS on A"),
     Question("L2", "a late start helps the guarded scale", "TVCorridor", LATE_GUARDED, "guarded"),
-    Question("L3", "late ADOPS on A escapes the TV", "KeyDoorTV", LATE_A, "late raw"),
-    Question("L4", "the late guarded scale escapes the TV", "KeyDoorTV", LATE_GUARDED, "late raw"),
+    Question("L3", "late ADOPS on A escapes the TV", "KeyDoorTV", LATE_A, LATE_RAW),
+    Question("L4", "the late guarded scale escapes the TV", "KeyDoorTV", LATE_GUARDED, LATE_RAW),
     Question("L5", "late ADOPS on A is above PIES", MINIATURE, f"{LATE_A} (RND)", "PIES (RND)"),
     Question(
         *("L6", "the late guarded scale is above PIES", MINIATURE),

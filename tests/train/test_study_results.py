@@ -109,3 +109,22 @@ def test_the_page_counts_solved_runs_as_the_data_do(runs):
         cells = [f"{sum(solved)}/{len(solved)}" for solved in counts]
         total = f"{sum(map(sum, counts))} of {sum(map(len, counts))}"
         assert f"| {method} | {' | '.join(cells)} | {total} |" in page
+
+
+def test_the_pages_give_the_miniature_s_returns_as_the_data_do(runs):
+    """The table of docs/study.md, and the figures that README quotes from it."""
+    mini = {
+        arm.removesuffix(" (RND)"): np.array([final for _, final in held])
+        for (env, arm), held in runs.items()
+        if env == "adops/MiniZuma-v0" and arm.endswith(" (RND)")
+    }
+    page, readme = ((ROOT / name).read_text() for name in ("docs/study.md", "README.md"))
+    shown = {"raw": "raw RND", "PIES C=600": "PIES, C=600", "ADOPES F/2": "ADOPES on $F/2$"}
+    for arm, finals in mini.items():
+        if len(finals) >= 4 and finals.any():
+            error = finals.std(ddof=1) / len(finals) ** 0.5
+            solved = f"{(finals >= 1950).sum()} of {len(finals)}"
+            row = f"| {shown.get(arm, arm)} | {finals.mean():.0f} ± {error:.0f} | {solved} |"
+            assert row in page
+    for arm in ("PIES", "late ADOPS on A", "ADOPES", "raw"):
+        assert f"at {mini[arm].mean():,.0f}" in " ".join(readme.split())
