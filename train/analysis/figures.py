@@ -207,7 +207,9 @@ def draw_rates(env: str, arms: Mapping[str, Arm]) -> Figure:
         "intervention": "intervention rate: the method changes F",
     }
     groups = scale_groups({name: arm for name, arm in arms.items() if family(name) != DELAYS})
-    figure = Figure(figsize=(12.5, 3.6 * len(groups)), layout="constrained")
+    # High enough for the legend beside it
+    height = max(3.6, 0.25 * max(map(len, groups.values())) + 0.4)
+    figure = Figure(figsize=(12.5, height * len(groups)), layout="constrained")
     axes = figure.subplots(len(groups), len(panels), squeeze=False, sharex=True, sharey=True)
     for row, (group, own) in zip(axes, groups.items(), strict=True):
         for axis, (curve, title) in zip(row, panels.items(), strict=True):
