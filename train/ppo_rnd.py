@@ -95,6 +95,8 @@ class Args(ScriptArgs):
     """divide F by the std or rms of its discounted return so far; auto: std with rnd, rms else"""
     quiet_iterations: int = 0
     """iterations at the start in which F is 0, to learn first what the task pays without a bonus"""
+    bonus_iterations: int = 0
+    """iterations after which F is 0 for good; it fades over their last eighth; 0 means never"""
     int_bootstrap: Literal["reset", "final", "none"] = "reset"
     """V_I at an episode's end, for learner and shaping: that of the next episode's first
     observation (non-episodic, as in RND), of the final observation, or 0 if terminated"""
@@ -173,22 +175,20 @@ def wrap_stack(args: Args, envs: VectorEnv, learner: Learner) -> Any:
     method = METHODS[args.shaping]
     schedule = args.schedule_iterations or max(1, args.total_iterations // 2)
     settings = {
-        **{flag: getattr(args, flag) for flag in METHOD_FLAGS},
+        **{name: getattr(args, name) for name in (*METHOD_FLAGS, "gamma_ext", "gamma_int")},
         "gamma": args.gamma_int,
-        "gamma_ext": args.gamma_ext,
-        "gamma_int": args.gamma_int,
         "ext_coef": args.clamp_ext_coef,
         "int_coef": args.clamp_int_coef,
-        "ramp_updates": schedule,
-        "decay_updates": schedule,
+        **dict.fromkeys(("ramp_updates", "decay_updates"), schedule),
         "update_every": args.num_steps,
     }
     settings = {name: value for name, value in settings.items() if name in method.settings}
     settings |= {"intrinsic_scale": args.intrinsic_scale, "add_to_reward": False}
     if method.needs_critic:
         settings["int_bootstrap"] = args.int_bootstrap
-    quiet = {"quiet_steps": args.quiet_iterations * args.num_steps}
-    envs = IntrinsicRewardWrapper(envs, learner.source, normalizer=learner.normalizer, **quiet)
+    n = args.num_steps
+    window = {"quiet_steps": args.quiet_iterations * n, "bonus_steps": args.bonus_iterations * n}
+    envs = IntrinsicRewardWrapper(envs, learner.source, normalizer=learner.normalizer, **window)
     return make_shaping(args.shaping, envs, learner.critic, **settings)
 
 
