@@ -60,7 +60,7 @@ train: install
 demo: install
 	$(BIN)/python train/demo.py $(ARGS)
 
-# Every method on the small envs, and the report; about seven hours on two cores. Rerun to continue.
+# Every method on the small envs, and the report; about six hours on two cores. Rerun to continue.
 study: install
 	$(BIN)/python train/study.py --tier laptop $(ARGS)
 

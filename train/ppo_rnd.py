@@ -95,8 +95,6 @@ class Args(ScriptArgs):
     """divide F by the std or rms of its discounted return so far; auto: std with rnd, rms else"""
     quiet_iterations: int = 0
     """iterations at the start in which F is 0, to learn first what the task pays without a bonus"""
-    bonus_iterations: int = 0
-    """iterations after which F is 0 for good; it fades over their last eighth; 0 means never"""
     int_bootstrap: Literal["reset", "final", "none"] = "reset"
     """V_I at an episode's end, for learner and shaping: that of the next episode's first
     observation (non-episodic, as in RND), of the final observation, or 0 if terminated"""
@@ -175,20 +173,22 @@ def wrap_stack(args: Args, envs: VectorEnv, learner: Learner) -> Any:
     method = METHODS[args.shaping]
     schedule = args.schedule_iterations or max(1, args.total_iterations // 2)
     settings = {
-        **{name: getattr(args, name) for name in (*METHOD_FLAGS, "gamma_ext", "gamma_int")},
+        **{flag: getattr(args, flag) for flag in METHOD_FLAGS},
         "gamma": args.gamma_int,
+        "gamma_ext": args.gamma_ext,
+        "gamma_int": args.gamma_int,
         "ext_coef": args.clamp_ext_coef,
         "int_coef": args.clamp_int_coef,
-        **dict.fromkeys(("ramp_updates", "decay_updates"), schedule),
+        "ramp_updates": schedule,
+        "decay_updates": schedule,
         "update_every": args.num_steps,
     }
     settings = {name: value for name, value in settings.items() if name in method.settings}
     settings |= {"intrinsic_scale": args.intrinsic_scale, "add_to_reward": False}
     if method.needs_critic:
         settings["int_bootstrap"] = args.int_bootstrap
-    n = args.num_steps
-    window = {"quiet_steps": args.quiet_iterations * n, "bonus_steps": args.bonus_iterations * n}
-    envs = IntrinsicRewardWrapper(envs, learner.source, normalizer=learner.normalizer, **window)
+    quiet = {"quiet_steps": args.quiet_iterations * args.num_steps}
+    envs = IntrinsicRewardWrapper(envs, learner.source, normalizer=learner.normalizer, **quiet)
     return make_shaping(args.shaping, envs, learner.critic, **settings)
 
 

@@ -82,8 +82,6 @@ class Args(ScriptArgs):
     """divide F by the std or rms of its discounted return so far; auto: std with rnd, rms else"""
     quiet_iterations: int = 0
     """iterations at the start in which F is 0, to learn first what the task pays without a bonus"""
-    bonus_iterations: int = 0
-    """iterations after which F is 0 for good; it fades over their last eighth; 0 means never"""
     int_bootstrap: Literal["reset", "final", "none"] = "reset"
     """V_I at an episode's end, for learner and shaping: that of the next episode's first
     observation (non-episodic, as in RND), of the final observation, or 0 if terminated"""
@@ -154,9 +152,8 @@ def method_name(args: Args) -> str:
 
 def wrap_stack(args: Args, envs: VectorEnv, learner: Learner) -> Any:
     """Wrap the envs with the source of F and the shaping method."""
-    n = args.num_steps
-    window = {"quiet_steps": args.quiet_iterations * n, "bonus_steps": args.bonus_iterations * n}
-    envs = IntrinsicRewardWrapper(envs, learner.source, normalizer=learner.normalizer, **window)
+    quiet = {"quiet_steps": args.quiet_iterations * args.num_steps}
+    envs = IntrinsicRewardWrapper(envs, learner.source, normalizer=learner.normalizer, **quiet)
     return ADOPSWrapper(
         envs,
         critic=learner.critic,

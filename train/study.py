@@ -1,7 +1,7 @@
 """Runs the study: all methods on small envs in which agents exploit the bonus, or the paper's own.
 
     python train/study.py --tier smoke          # a minute: does everything work?
-    python train/study.py --tier laptop         # about seven hours on two cores
+    python train/study.py --tier laptop         # about six hours on two cores
     python train/study.py --tier paper --executor slurm --partition gpu --gpus 1
 
 Every cell is a run of ppo_rnd.py, started by the sweep: run the same command again to continue
@@ -23,7 +23,7 @@ import sweep
 import tyro
 from analysis.collect import expected_row, key_of
 from analysis.compact import InputError, read_compact
-from analysis.labels import GUARD, LATE, WINDOWED
+from analysis.labels import LATE
 from sweeping.cells import tidy
 
 from adops_wrappers._files import write_atomically
@@ -51,12 +51,8 @@ LATE_RAW, LATE_A, LATE_GUARDED = LATE_METHODS = [
 METHODS |= {late: METHODS[late.removeprefix(LATE)] for late in LATE_METHODS}
 LATE_SHARE = 8
 """Late methods have no bonus in one of this many parts of training, the first."""
-WINDOWED_RAW, WINDOWED_GUARD = f"{WINDOWED}raw", f"{WINDOWED}{GUARD}"
-METHODS |= {WINDOWED_RAW: ("none", {}), WINDOWED_GUARD: ("guarded", {"pause": "1"})}
-QUIET_ITERATIONS = 10
-"""Windowed methods have no bonus in these iterations at the start, nor in the last eighth."""
 
-CANDIDATES = ("ADOPS on A", "guarded", LATE_A, LATE_GUARDED, WINDOWED_GUARD)
+CANDIDATES = ("ADOPS on A", "guarded", LATE_A, LATE_GUARDED)
 """Methods that are held to the goal of both regimes, with 20 seeds on every grid."""
 GRIDS = ("KeyDoor", "KeyDoorTV", "TVCorridor", "KeyDoorCoin")
 TV_GRIDS = ("KeyDoorTV", "TVCorridor")
@@ -123,12 +119,8 @@ class Arm(NamedTuple):
             learner = MINIATURE_LEARNER | TUNED.get(self.method.removeprefix(LATE), {})
         if small:
             learner |= SMALL
-        iterations = int(learner["total_iterations"])
         if self.method in LATE_METHODS:
-            varied["quiet_iterations"] = str(iterations // LATE_SHARE)
-        if self.method.startswith(WINDOWED):
-            varied["quiet_iterations"] = str(min(QUIET_ITERATIONS, iterations // LATE_SHARE))
-            varied["bonus_iterations"] = str(iterations * 7 // 8)
+            varied["quiet_iterations"] = str(int(learner["total_iterations"]) // LATE_SHARE)
         fixed = {name: value for name, value in learner.items() if name not in varied}
         return sweep.Cell(
             method,
@@ -278,27 +270,6 @@ LATE_QUESTIONS = [
 ]
 """Asked later, when most runs of the others were done."""
 QUESTIONS += [question._replace(round="late") for question in LATE_QUESTIONS]
-WINDOW_QUESTIONS = [
-    Question("W1", "the windowed guard escapes the TV", "KeyDoorTV", WINDOWED_GUARD, "raw"),
-    Question(
-        *("W2", "the windowed guard escapes a TV beside the start", "TVCorridor"),
-        *(WINDOWED_GUARD, "raw"),
-    ),
-    Question(
-        *("W3", "the window alone is not enough", "KeyDoorTV"),
-        *(WINDOWED_GUARD, WINDOWED_RAW),
-    ),
-    Question(
-        *("W4", "the windowed guard is above PIES", MINIATURE),
-        *(f"{WINDOWED_GUARD} (RND)", "PIES (RND)"),
-    ),
-    Question(
-        *("W5", "the windowed guard costs return against RND", MINIATURE),
-        *("raw (RND)", f"{WINDOWED_GUARD} (RND)"),
-    ),
-]
-"""Asked last."""
-QUESTIONS += [question._replace(round="window") for question in WINDOW_QUESTIONS]
 
 
 @dataclass
@@ -308,7 +279,7 @@ class Args(sweep.RunArgs):
     root: Annotated[str, tyro.conf.Positional] = ""
     """directory of the runs; empty: runs/study-TIER"""
     tier: Literal["smoke", "laptop", "paper"] = "smoke"
-    """smoke: a minute; laptop: seven hours on two cores; paper: Montezuma's Revenge, 122 runs"""
+    """smoke: a minute; laptop: six hours on two cores; paper: Montezuma's Revenge, 122 runs"""
     keep: str = ""
     """folder that an earlier report of this tier wrote: its runs are not run again, and enter the
     new report"""

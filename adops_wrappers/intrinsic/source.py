@@ -13,9 +13,6 @@ from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, one_p
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer
 
-FADE = 8
-"""A bonus that ends fades over one of this many parts of its steps, the last."""
-
 
 class SourceRunner:
     """Asks a source for F of each true transition: (s, a, s′) with the s′ before any reset.
@@ -31,7 +28,6 @@ class SourceRunner:
         episodes: The tracker of a wrapper directly below, which advances it; None to make
             one.
         quiet_steps: The number of steps at the start in which F is 0.
-        bonus_steps: The number of steps after which F is 0 for good; 0 means never.
     """
 
     def __init__(
@@ -41,18 +37,11 @@ class SourceRunner:
         normalizer: IntrinsicReturnNormalizer | None,
         episodes: EpisodeTracker | None,
         quiet_steps: int = 0,
-        bonus_steps: int = 0,
     ) -> None:
         self.source = source
         self.layout = layout
         self.normalizer = normalizer
         self.quiet_steps = _checks.whole("quiet_steps", quiet_steps, least=0)
-        self.bonus_steps = _checks.whole("bonus_steps", bonus_steps, least=0)
-        if 0 < self.bonus_steps <= self.quiet_steps:
-            raise ValueError(
-                f"bonus_steps={bonus_steps} must be above quiet_steps={quiet_steps}, or 0 for a "
-                "bonus that never ends: both count from the first step, so F would always be 0."
-            )
         self.steps = 0
         """The number of steps so far; a step of a vector env counts once."""
         self.frozen = False
@@ -104,25 +93,14 @@ class SourceRunner:
         intrinsic = np.where(episodes.valid, self._checked(answer), 0.0)
         if self.normalizer is not None:
             intrinsic = self.normalizer(intrinsic, episodes.valid)
-        # Only now: the source and its scale always learn.
-        intrinsic = self.window * intrinsic
+        # Only now: the source and its scale learn in the quiet steps too.
+        if self.steps < self.quiet_steps:
+            intrinsic = np.zeros_like(intrinsic)
         if not self.frozen:
             self.steps += 1
         if self._reset_episodes is not None and masks["ended"].any():
             self._reset_episodes(masks["ended"])
         return intrinsic, episodes.valid
-
-    @property
-    def window(self) -> float:
-        """The factor on F at this step: 0 in the quiet steps, then 1, and falling to 0 at the end.
-
-        F fades over the last eighth of `bonus_steps`.
-        """
-        if self.steps < self.quiet_steps:
-            return 0.0
-        if not self.bonus_steps:
-            return 1.0
-        return min(1.0, max(0.0, FADE * (1.0 - self.steps / self.bonus_steps)))
 
     def _checked(self, answer: Any) -> FloatArray:
         steps = self.episodes.steps

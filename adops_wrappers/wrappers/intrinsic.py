@@ -25,13 +25,12 @@ class SourceTwin(Twin[AnyEnv]):
         *,
         normalizer: IntrinsicReturnNormalizer | Rule | None = None,
         quiet_steps: int = 0,
-        bonus_steps: int = 0,
     ) -> None:
         layout, normalizer = self._layout(env), from_spec(normalizer)
         if isinstance(normalizer, str):
             normalizer = IntrinsicReturnNormalizer(layout.num_envs, rule=normalizer)
         self.runner = SourceRunner(
-            from_spec(source), layout, normalizer, tracker_below(env), quiet_steps, bonus_steps
+            from_spec(source), layout, normalizer, tracker_below(env), quiet_steps
         )
         self._wrap(env)
 
@@ -68,10 +67,7 @@ class IntrinsicRewardWrapper(SourceTwin[gym.Env[Any, Any]], SingleEnvWrapper):
             for another discount, or to update it by rollouts. None: F as the source gives it.
         quiet_steps: The number of steps at the start in which F is 0, so that the agent first
             learns what the task pays without a bonus; a step of a vector env counts once. The
-            source and the normaliser learn meanwhile.
-        bonus_steps: The number of steps, counted from the first one, after which F is 0 for good,
-            so that training ends with the task alone; F fades over the last eighth of them. 0: F
-            never ends.
+            source and the normaliser learn meanwhile. The study uses an eighth of training.
 
     Example:
         >>> import gymnasium as gym

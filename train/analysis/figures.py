@@ -19,14 +19,14 @@ from tqdm import tqdm
 from adops_wrappers._files import write_atomically
 from analysis.collect import LAST_ITERATIONS
 from analysis.compact import block_size, mean_of
-from analysis.labels import CLAMPED, COLOURS, DEFAULTS, GUARD, NO_BONUS, WINDOWED, Label
+from analysis.labels import CLAMPED, COLOURS, DEFAULTS, NO_BONUS, Label
 from analysis.statistics import Arm, Arms, delay_arms, standard_error
 from analysis.text import env_name, slug
 
 FAMILIES = {
     "PIES, GRM and PBIM": ("PIES", "GRM", "GRM-norm", "PBIM", "PBIM-norm"),
     "ADOPS and ADOPES": ("ADOPS", "ADOPES", "ADOPES F/2"),
-    "beyond the paper": (CLAMPED, "gated ADOPS", "guarded", GUARD, "raw"),
+    "beyond the paper": (CLAMPED, "gated ADOPS", "guarded", "raw"),
 }
 """Panels of the learning curves; raw and no bonus are in all of them, a late raw in the last."""
 DELAYS, OTHERS = "other delays", "other methods"
@@ -39,11 +39,10 @@ def style(label: str) -> dict[str, Any]:
     if has_other_delay(parts):
         colour = matplotlib.colormaps["viridis"](min(0.95, math.log2(parts.delay) / 7.0))
     dashed = parts.method == NO_BONUS or parts.epsilon != DEFAULTS["epsilon"]
-    windowed = parts.method.startswith(WINDOWED)
     dotted = parts.method != parts.base or (parts.method == "GRM" and has_other_delay(parts))
     return {
         "color": colour,
-        "linestyle": "--" if dashed else "-." if windowed else ":" if dotted else "-",
+        "linestyle": "--" if dashed else ":" if dotted else "-",
         "linewidth": 2.0 if parts.method == "raw" else 1.5,
     }
 

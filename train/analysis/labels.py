@@ -21,17 +21,13 @@ DEFAULTS: dict[str, Any] = {
     "clamp_advantage": False,
     "normalize_intrinsic": "auto",
     "quiet_iterations": 0,
-    "bonus_iterations": 0,
-    "pause": 0.05,
 }
 """Of ppo_rnd.py, for the cells of a sweep, which list only what differs."""
 NO_BONUS = "no bonus"
 CLAMPED = "ADOPS on A"
 """ADOPS on the advantage: a part of the learner, which any method can be combined with."""
-GUARD = "guard"
-"""The guarded scale without its pause."""
-LATE, ENDING, WINDOWED = "late ", "ending ", "windowed "
-"""Before the name of a method whose bonus starts after quiet iterations, ends, or both."""
+LATE = "late "
+"""Before the name of a method whose bonus starts after quiet iterations."""
 COLOURS = {
     NO_BONUS: "#8c8c8c",
     "raw": "#000000",
@@ -46,16 +42,8 @@ COLOURS = {
     "gated ADOPS": "#7f9f00",
     CLAMPED: "#d01c1f",
     "guarded": "#6a3fc1",
-    GUARD: "#00a3b4",
 }
 """Methods in the order of tables and legends; others follow, in grey."""
-_PREFIXES = {
-    (False, False): "",
-    (True, False): LATE,
-    (False, True): ENDING,
-    (True, True): WINDOWED,
-}
-"""By whether the bonus starts late and whether it ends."""
 PATTERN = re.compile(
     r"(?P<method>.*?)(\((?P<delay>\d+)\))?( ε=(?P<epsilon>\S+))?( ×(?P<scale>\S+))?"
     r"( \((?P<size>as is|std|rms)\))?(?P<rnd> \(RND\))?",
@@ -92,12 +80,10 @@ class Label(NamedTuple):
         schedule, half = int(args["schedule_iterations"]), int(args["total_iterations"]) // 2
         if {"ramp_updates", "decay_updates"} & reads.keys() and schedule not in (0, half):
             label = f"{label} C={schedule}"
-        if "pause" in reads and float(args["pause"]) == 1.0:
-            label = GUARD
         if str(args["clamp_advantage"]) == "True":
             label = CLAMPED if label == "raw" else f"{label} and {CLAMPED}"
-        limits = bool(int(args["quiet_iterations"])), bool(int(args["bonus_iterations"]))
-        label = _PREFIXES[limits] + label
+        if int(args["quiet_iterations"]):
+            label = f"{LATE}{label}"
         usual = "std" if args["bonus"] == "rnd" else "rms"
         size = {"auto": usual, "no": "as is"}.get(rule := args["normalize_intrinsic"], rule)
         return cls(
@@ -137,11 +123,8 @@ class Label(NamedTuple):
 
     @property
     def base(self) -> str:
-        """The method without a schedule of its own and without limits to its bonus."""
-        method = self.method
-        for prefix in _PREFIXES.values():
-            method = method.removeprefix(prefix)
-        return method.partition(" C=")[0]
+        """The method without a schedule of its own and without quiet iterations."""
+        return self.method.removeprefix(LATE).partition(" C=")[0]
 
     @property
     def order(self) -> tuple[Any, ...]:

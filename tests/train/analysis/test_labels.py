@@ -53,12 +53,6 @@ from tests.train.run_dirs import ENV
             {"shaping": "none", "clamp_advantage": "True", "quiet_iterations": "75"},
             "late ADOPS on A",
         ),
-        ({"shaping": "none", "bonus_iterations": 70}, "ending raw"),
-        (
-            {"shaping": "guarded", "pause": "1", "quiet_iterations": 10, "bonus_iterations": "70"},
-            "windowed guard",
-        ),
-        ({"shaping": "none", "pause": 1}, "raw"),
         ({"shaping": "future"}, "future"),
     ],
 )
@@ -82,7 +76,6 @@ def test_order_and_reference_of_arms():
         "no bonus": "",
         "raw": "no bonus",
         "late raw": "raw",
-        "windowed raw": "raw",
         "PIES": "raw",
         "PIES C=600": "raw",
         "GRM-norm(2)": "raw",
@@ -91,7 +84,6 @@ def test_order_and_reference_of_arms():
         "ADOPS ε=0.01": "raw",
         "guarded": "raw",
         "late guarded": "raw",
-        "windowed guard": "raw",
         "raw ×0.3": "no bonus",
         "ADOPS ε=0.01 ×0.3": "raw ×0.3",
         "off at first reward ×0.1": "raw ×0.1",
