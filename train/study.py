@@ -93,6 +93,11 @@ TUNED = {"ADOPS": {"int_coef": "20"}, "ADOPS on A": {"int_coef": "5"}}
 """Settings of methods on the miniature, chosen in pilots with the same budget for each."""
 SLOW = (("schedule_iterations", MINIATURE_LEARNER["total_iterations"]),)
 """ζ changes over all of training, not over half of it."""
+SHORT_QUIET = (
+    ("quiet_iterations", str(int(GRID_LEARNER["total_iterations"]) // LATE_SHARE)),
+    ("int_coef", MINIATURE_LEARNER["int_coef"]),
+)
+"""On the miniature, for late ADOPS on A: as many quiet iterations as on the grids, raw's weight."""
 AS_IS = (("normalize_intrinsic", "no"),)
 COUNTS = (("bonus", "count"),)
 SMALL = {"num_envs": "8", "num_steps": "32", "total_iterations": "12", "checkpoint_every": "0"}
@@ -157,6 +162,7 @@ def laptop_arms() -> list[list[Arm]]:
             *(arm(MINIATURE, method, " (RND)") for method in METHODS),
             arm(MINIATURE, "PIES", " C=600 (RND)", settings=SLOW),
             arm(MINIATURE, "ADOPES", " C=600 (RND)", settings=SLOW),
+            Arm(MINIATURE, "ADOPS on A", 20, settings=SHORT_QUIET),
         ],
         [Arm(env, method, 5) for env in ("LoopFarm", "DancingSkulls") for method in METHODS],
         [Arm(MINIATURE, "GRM-norm", 5, settings=(("delay", d),)) for d in ("3", "10", "30")],
@@ -269,7 +275,17 @@ LATE_QUESTIONS = [
     ),
 ]
 """Asked later, when most runs of the others were done."""
+SHORT_LATE_A = "late 10 ADOPS on A (RND)"
+SHORT_QUESTIONS = [
+    Question("S1", "a short quiet phase is above PIES", MINIATURE, SHORT_LATE_A, "PIES (RND)"),
+    Question(
+        *("S2", "a short quiet phase costs return against RND", MINIATURE),
+        *("raw (RND)", SHORT_LATE_A),
+    ),
+]
+"""Asked last."""
 QUESTIONS += [question._replace(round="late") for question in LATE_QUESTIONS]
+QUESTIONS += [question._replace(round="short") for question in SHORT_QUESTIONS]
 
 
 @dataclass

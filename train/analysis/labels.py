@@ -27,7 +27,8 @@ NO_BONUS = "no bonus"
 CLAMPED = "ADOPS on A"
 """ADOPS on the advantage: a part of the learner, which any method can be combined with."""
 LATE = "late "
-"""Before the name of a method whose bonus starts after quiet iterations."""
+"""Before the name of a method whose bonus starts after quiet iterations, an eighth of all. Another
+number of them stands in between."""
 COLOURS = {
     NO_BONUS: "#8c8c8c",
     "raw": "#000000",
@@ -82,8 +83,9 @@ class Label(NamedTuple):
             label = f"{label} C={schedule}"
         if str(args["clamp_advantage"]) == "True":
             label = CLAMPED if label == "raw" else f"{label} and {CLAMPED}"
-        if int(args["quiet_iterations"]):
-            label = f"{LATE}{label}"
+        if quiet := int(args["quiet_iterations"]):
+            eighth = quiet == int(args["total_iterations"]) // 8
+            label = f"{LATE}{label}" if eighth else f"{LATE}{quiet} {label}"
         usual = "std" if args["bonus"] == "rnd" else "rms"
         size = {"auto": usual, "no": "as is"}.get(rule := args["normalize_intrinsic"], rule)
         return cls(
@@ -124,7 +126,7 @@ class Label(NamedTuple):
     @property
     def base(self) -> str:
         """The method without a schedule of its own and without quiet iterations."""
-        return self.method.removeprefix(LATE).partition(" C=")[0]
+        return re.sub(rf"^{LATE}(\d+ )?", "", self.method).partition(" C=")[0]
 
     @property
     def order(self) -> tuple[Any, ...]:

@@ -48,11 +48,17 @@ from tests.train.run_dirs import ENV
             {"shaping": "pies", "schedule_iterations": "600", "total_iterations": "600"},
             "PIES C=600",
         ),
-        ({"shaping": "guarded", "quiet_iterations": 10}, "late guarded"),
+        ({"shaping": "guarded", "quiet_iterations": 10, "total_iterations": 80}, "late guarded"),
         (
-            {"shaping": "none", "clamp_advantage": "True", "quiet_iterations": "75"},
+            {
+                "shaping": "none",
+                "clamp_advantage": "True",
+                "quiet_iterations": "75",
+                "total_iterations": "600",
+            },
             "late ADOPS on A",
         ),
+        ({"quiet_iterations": "10", "total_iterations": "600"}, "late 10 raw"),
         ({"shaping": "future"}, "future"),
     ],
 )
@@ -75,6 +81,7 @@ def test_order_and_reference_of_arms():
     references = {
         "no bonus": "",
         "raw": "no bonus",
+        "late 10 raw": "raw",
         "late raw": "raw",
         "PIES": "raw",
         "PIES C=600": "raw",
