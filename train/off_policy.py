@@ -6,7 +6,7 @@
 
 Every finished run is one row of DIR/results.csv. If it is killed, run the same command again: it
 continues with the runs that have no row. The design is in docs/off_policy_study.md. Needs
-`pip install adops-wrappers[sb3]`, and `[analysis]` for the report's tests.
+`pip install adops-wrappers[train,sb3]`, and `[analysis]` for the report's tests.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3 import DQN, SAC
+from tqdm import tqdm
 
 from adops_wrappers import CountBonus, IntrinsicRewardWrapper, QCritic, TDCritic, make_shaping
 from adops_wrappers.replay import ReplayShaper
@@ -263,10 +264,11 @@ def run_missing(table: Path, seeds: int, steps: int | None, workers: int) -> Non
     print(f"{len(done)} runs done, {len(missing)} to go.", flush=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=8) as pool:
-        for row in pool.imap_unordered(partial(run, steps=steps), missing):
+        made = pool.imap_unordered(partial(run, steps=steps), missing)
+        for row in tqdm(made, "off-policy study", len(done) + len(missing), initial=len(done)):
             with table.open("a", newline="") as file:
                 csv.DictWriter(file, FIELDS, lineterminator="\n").writerow(row)
-            print(f"{key_of(row)}: {row['final_return']} in {row['seconds']} s", flush=True)
+            tqdm.write(f"{key_of(row)}: {row['final_return']} in {row['seconds']} s")
 
 
 def wilson(solved: int, runs: int, z: float = 1.96) -> tuple[float, float]:
