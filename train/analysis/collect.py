@@ -320,11 +320,9 @@ def join_studies(studies: Sequence[dict[str, Any]]) -> dict[str, Any]:
                     "each id. Analyse them in separate calls."
                 )
     tiers = dict.fromkeys(str(study["tier"]) for study in studies if study.get("tier"))
-    return {
-        "tier": " + ".join(tiers),
-        "solved": thresholds.pop(),
-        "questions": list(questions.values()),
-    }
+    joined = {"tier": " + ".join(tiers), "questions": list(questions.values())}
+    threshold = thresholds.pop()
+    return joined if threshold is None else joined | {"solved": threshold}
 
 
 def check_lengths(runs: Iterable[Row]) -> None:

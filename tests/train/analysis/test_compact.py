@@ -70,6 +70,17 @@ def test_the_miniature_is_solved_at_half_of_its_points(tmp_path):
     ]
 
 
+def test_the_miniature_is_solved_there_too_when_two_sittings_ask_other_questions(tmp_path):
+    for seed, claim in enumerate(("A.", "B."), 1):
+        folder = tmp_path / claim
+        settings = {"shaping": "none", "env_id": "adops/MiniZuma-v0", "seed": seed}
+        write_run(folder / "run", [1949.0] * 12, **settings)
+        study = study_of((f"H{seed}", claim, "adops/MiniZuma-v0", "ADOPS", "raw"))
+        (folder / "study.json").write_text(json.dumps(study))
+    rows = collect([tmp_path / "A.", tmp_path / "B."]).runs
+    assert [(row["solved_if"], row["solved"]) for row in rows] == [(">= 1950", "0")] * 2
+
+
 def test_solved_by_default_by_option_and_by_study(tmp_path):
     write_arm(tmp_path / "runs", [0.49, 0.5, 0.0], shaping="none")
     write_arm(tmp_path / "runs", [0.49, 0.0], shaping="none", env_id="CartPole-v1")
