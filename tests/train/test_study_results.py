@@ -126,5 +126,5 @@ def test_the_pages_give_the_miniature_s_returns_as_the_data_do(runs):
             solved = f"{(finals >= 1950).sum()} of {len(finals)}"
             row = f"| {shown.get(arm, arm)} | {finals.mean():.0f} ± {error:.0f} | {solved} |"
             assert row in page
-    for arm in ("PIES", "late ADOPS on A", "ADOPES", "raw"):
+    for arm in ("PIES", "late 10 ADOPS on A", "ADOPES", "raw"):
         assert f"at {mini[arm].mean():,.0f}" in " ".join(readme.split())
