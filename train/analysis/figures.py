@@ -42,7 +42,7 @@ def style(label: str) -> dict[str, Any]:
     dotted = parts.method != parts.base or (parts.method == "GRM" and has_other_delay(parts))
     return {
         "color": colour,
-        "linestyle": "--" if dashed else ":" if dotted else "-",
+        "linestyle": "--" if dashed else "-." if parts.has_other_quiet else ":" if dotted else "-",
         "linewidth": 2.0 if parts.method == "raw" else 1.5,
     }
 

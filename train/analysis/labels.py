@@ -129,6 +129,11 @@ class Label(NamedTuple):
         return re.sub(rf"^{LATE}(\d+ )?", "", self.method).partition(" C=")[0]
 
     @property
+    def has_other_quiet(self) -> bool:
+        """Whether the bonus starts after another number of quiet iterations than an eighth."""
+        return re.match(rf"{LATE}\d", self.method) is not None
+
+    @property
     def order(self) -> tuple[Any, ...]:
         """Sort key: without a bonus, then by bonus and falling scale, then by method."""
         place = [*COLOURS, self.base].index(self.base)

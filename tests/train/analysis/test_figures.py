@@ -79,6 +79,7 @@ def test_overview_counts_solved_runs_by_method_env_and_scale(tmp_path):
 def test_no_two_methods_of_a_panel_look_alike():
     labels = ["no bonus", "raw", "PIES", "GRM(1)", "GRM-norm(1)", "PBIM", "PBIM-norm", "ADOPS"]
     labels += ["ADOPS ε=0.01", "ADOPES", "ADOPES F/2", "guarded"]
+    labels += ["PIES C=600", "gated ADOPS", "ADOPS on A", "late ADOPS on A", "late 10 ADOPS on A"]
     labels += [f"{method}({d})" for d in (2, 4, 8, 16, 32) for method in ("GRM", "GRM-norm")]
     looks = {(str(s["color"]), s["linestyle"]) for s in map(style, labels)}
     assert len(looks) == len(labels)
