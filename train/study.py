@@ -23,7 +23,7 @@ import sweep
 import tyro
 from analysis.collect import expected_row, key_of
 from analysis.compact import InputError, read_compact
-from analysis.labels import LATE
+from analysis.labels import LATE, LATE_SHARE
 from sweeping.cells import tidy
 
 from adops_wrappers._files import write_atomically
@@ -49,13 +49,10 @@ LATE_RAW, LATE_A, LATE_GUARDED = LATE_METHODS = [
     f"{LATE}{method}" for method in ("raw", "ADOPS on A", "guarded")
 ]
 METHODS |= {late: METHODS[late.removeprefix(LATE)] for late in LATE_METHODS}
-LATE_SHARE = 8
-"""Late methods have no bonus in one of this many parts of training, the first."""
 
 CANDIDATES = ("ADOPS on A", "guarded", LATE_A, LATE_GUARDED)
 """Methods that are held to the goal of both regimes, with 20 seeds on every grid."""
 GRIDS = ("KeyDoor", "KeyDoorTV", "TVCorridor", "KeyDoorCoin")
-TV_GRIDS = ("KeyDoorTV", "TVCorridor")
 MINIATURE = "MiniZuma"
 
 GRID_LEARNER = {

@@ -112,7 +112,7 @@ def test_the_page_counts_solved_runs_as_the_data_do(runs):
 
 
 def test_the_pages_give_the_miniature_s_returns_as_the_data_do(runs):
-    """The table of docs/study.md, and the figures that README quotes from it."""
+    """The table of docs/study.md, and the figures that it, README and two methods quote from it."""
     mini = {
         arm.removesuffix(" (RND)"): np.array([final for _, final in held])
         for (env, arm), held in runs.items()
@@ -128,3 +128,11 @@ def test_the_pages_give_the_miniature_s_returns_as_the_data_do(runs):
             assert row in page
     for arm in ("PIES", "late 10 ADOPS on A", "ADOPES", "raw"):
         assert f"at {mini[arm].mean():,.0f}" in " ".join(readme.split())
+    for method, arm in (("adops_advantage", "late 10 ADOPS on A"), ("guarded", "guarded")):
+        text = " ".join((ROOT / "docs" / "methods" / f"{method}.md").read_text().split())
+        assert f"ends at {mini[arm].mean():,.0f} points" in text
+    best, ours = mini["raw"], mini["late 10 ADOPS on A"]
+    test = pytest.importorskip("scipy.stats").ttest_ind(ours, best, equal_var=False)
+    low, high = test.confidence_interval()
+    shown = f"p {test.pvalue:.2f}; the 95 % interval of the difference is −{-low:.0f} to {high:.0f}"
+    assert shown in " ".join(page.split())

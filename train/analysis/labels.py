@@ -27,8 +27,9 @@ NO_BONUS = "no bonus"
 CLAMPED = "ADOPS on A"
 """ADOPS on the advantage: a part of the learner, which any method can be combined with."""
 LATE = "late "
-"""Before the name of a method whose bonus starts after quiet iterations, an eighth of all. Another
-number of them stands in between."""
+"""Before the name of a method whose bonus starts after quiet iterations."""
+LATE_SHARE = 8
+"""Quiet iterations are one of this many parts of training; another number stands after `LATE`."""
 COLOURS = {
     NO_BONUS: "#8c8c8c",
     "raw": "#000000",
@@ -84,8 +85,8 @@ class Label(NamedTuple):
         if str(args["clamp_advantage"]) == "True":
             label = CLAMPED if label == "raw" else f"{label} and {CLAMPED}"
         if quiet := int(args["quiet_iterations"]):
-            eighth = quiet == int(args["total_iterations"]) // 8
-            label = f"{LATE}{label}" if eighth else f"{LATE}{quiet} {label}"
+            usual = int(args["total_iterations"]) // LATE_SHARE
+            label = f"{LATE}{label}" if quiet == usual else f"{LATE}{quiet} {label}"
         usual = "std" if args["bonus"] == "rnd" else "rms"
         size = {"auto": usual, "no": "as is"}.get(rule := args["normalize_intrinsic"], rule)
         return cls(
@@ -130,7 +131,7 @@ class Label(NamedTuple):
 
     @property
     def has_other_quiet(self) -> bool:
-        """Whether the bonus starts after another number of quiet iterations than an eighth."""
+        """Whether the bonus starts after another number of quiet iterations than usual."""
         return re.match(rf"{LATE}\d", self.method) is not None
 
     @property
