@@ -193,7 +193,7 @@ class ShapingCore:
             value_int=now.value_int,
             next_value_ext=next_values.value_ext,
             next_value_int=next_value_int,
-            advantage_ext=chosen_advantage(now, action, valid, self.layout.action_space),
+            advantage_ext=self._advantage_ext(now, action),
             terminated=terminated,
             truncated=truncated,
             valid=valid,
@@ -248,6 +248,11 @@ class ShapingCore:
             value_ext, value_int, q_ext = self.critic.estimate(obs, rows, unchanging=True)
         potential = potential_values(self.potential, self.layout, obs, elapsed)
         return Estimates(value_ext, value_int, q_ext, potential)
+
+    def _advantage_ext(self, now: Estimates, action: Any) -> FloatArray | None:
+        critic = self.critic if self.consults_critic else None
+        space, valid = self.layout.action_space, self.episodes.valid
+        return chosen_advantage(now, critic, self._acted_on, action, valid, space)
 
     def _look_at_final_rows(
         self, after: Estimates

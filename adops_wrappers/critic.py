@@ -41,6 +41,9 @@ class CriticHandle:
     of numpy arrays or torch tensors. `handle(obs)` returns that very object, logits included:
     if a wrapper has already looked at this observation, without another network pass.
 
+    For continuous actions the function may have a method `q_ext_of(obs, action)`, which returns Q_E
+    of the action taken.
+
     Where a SAME_STEP vector env ends episodes, the function is also called with the final
     observations of the k rows that ended: a batch of k, unless `fixed_batch` is set.
 
@@ -69,6 +72,7 @@ class CriticHandle:
         self.fixed_batch = fixed_batch
         self._process = os.getpid()
         self._learns = False
+        self._q_ext_of: Callable[[Any, Any], Any] | None = None
         self._fn: Callable[[Any], Any] | None = None
         self._seen: Any = None
         self._answer: Any = None
@@ -87,6 +91,7 @@ class CriticHandle:
             )
         self._fn = fn
         self._learns = hasattr(fn, "observe")
+        self._q_ext_of = getattr(fn, "q_ext_of", None)
         self._process = os.getpid()
         self.updated()
 
@@ -148,6 +153,14 @@ class CriticHandle:
         """Show the registered function what the wrapper has seen, if it learns from it."""
         if self._learns:
             self._fn.observe(transition)  # type: ignore[union-attr]
+
+    def q_ext_of(self, obs: Any, action: Any) -> Any:
+        """Return Q_E of the actions taken, or None if the registered function cannot tell.
+
+        It can if it has a method `q_ext_of(obs, action)`. This is for continuous actions, of which
+        `q_ext` cannot list all; without either, A_E is the one-step TD error of V_E.
+        """
+        return None if self._q_ext_of is None else self._q_ext_of(obs, action)
 
     def wraps(self, fn: Any) -> bool:
         """Whether `fn` is the registered function itself."""

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from adops_wrappers.arrays import BoolArray, FloatArray, one_per_row, to_numpy
+from adops_wrappers.critic import CriticHandle
 from adops_wrappers.episodes import EnvLayout
 
 Potential = Callable[[Any, Any], Any]
@@ -51,17 +52,36 @@ def potential_values(
 
 
 def chosen_advantage(
-    now: Estimates, action: Any, valid: BoolArray, space: gym.Space[Any]
+    now: Estimates,
+    critic: CriticHandle | None,
+    obs: Any,
+    action: Any,
+    valid: BoolArray,
+    space: gym.Space[Any],
 ) -> FloatArray | None:
     """Return Q_E(s, a) − V_E(s) of the chosen actions; None where the critic gives no Q values."""
-    if now.q_ext is None:
+    if now.q_ext is not None:
+        return _column_of(now.q_ext, action, valid, space) - now.value_ext
+    chosen = None if critic is None else critic.q_ext_of(obs, action)
+    if chosen is None:
         return None
+    what = "What the critic's q_ext_of(obs, action) returns"
+    values = one_per_row(what, chosen, len(valid), "observations")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{what} must be finite, got {values}.")
+    return values - now.value_ext
+
+
+def _column_of(
+    q_ext: FloatArray, action: Any, valid: BoolArray, space: gym.Space[Any]
+) -> FloatArray:
     if not isinstance(space, gym.spaces.Discrete):
         raise TypeError(
             f"The critic returned q_ext, which is indexed by a Discrete action; this env has "
-            f"{space}. Return (value_ext, value_int) alone."
+            f"{space}. Return (value_ext, value_int) alone, and give Q_E of the action taken by a "
+            "method q_ext_of(obs, action) of what you register."
         )
-    rows, actions = now.q_ext.shape
+    rows, actions = q_ext.shape
     column = to_numpy(action).reshape(rows).astype(np.int64) - int(space.start)
     column = np.where(valid, column, 0)
     if actions != space.n or not ((column >= 0) & (column < actions)).all():
@@ -69,5 +89,5 @@ def chosen_advantage(
             f"The critic's q_ext has {actions} columns and the actions were {action}, but the "
             f"action space is {space}."
         )
-    chosen: FloatArray = now.q_ext[np.arange(rows), column]
-    return chosen - now.value_ext
+    chosen: FloatArray = q_ext[np.arange(rows), column]
+    return chosen

@@ -51,9 +51,9 @@ class QCritic(CriticHandle):
     `ReplayShaper.learn` passes it the batches. Estimates come from an average of the weights, which
     the backups use as well. γ_E, γ_I and `int_bootstrap` come from the wrapper.
 
-    With `Discrete` actions the estimates have `q_ext`, and A_E is Q_E(s, a) − V_E(s). With `Box`
+    A_E is Q_E(s, a) − V_E(s). With `Discrete` actions the estimates have `q_ext`. With `Box`
     actions the maximum is over `candidates` fixed points of the box, or over what `policy` gives,
-    and A_E is the one-step TD error of V_E.
+    and Q_E of the action taken costs one more pass.
 
     Args:
         observation_space: The space of one observation.
@@ -150,6 +150,14 @@ class QCritic(CriticHandle):
         q = _in_numpy(self.average(self._inputs(packed), actions))
         value_ext, value_int = self._values(q, q, weights)
         return ValueEstimates(value_ext, value_int, q[0].T if self.actions.discrete else None)
+
+    def q_ext_of(self, obs: Any, action: Any) -> Any:
+        """Return Q_E of the actions taken, for `Box` actions; for `Discrete` ones see `q_ext`."""
+        if self.actions.discrete:
+            return None
+        packed, _ = self.packer.pack(obs)
+        codes = torch.as_tensor(self.actions.encode_many(to_numpy(action), len(packed[0])))
+        return self.average(self._inputs(packed), codes.to(self.device))[:, 0, 0]
 
     def learn(self, batch: ReplayBatch) -> None:
         """Make one gradient step on a batch; V_I becomes the value of `batch.intrinsic`."""

@@ -167,7 +167,9 @@ class ReplayShaper:
             value_int=now.value_int,
             next_value_ext=after.value_ext,
             next_value_int=self._next_value_int(batch, after.value_int, terminated, truncated),
-            advantage_ext=chosen_advantage(now, batch.action, valid, space),
+            advantage_ext=chosen_advantage(
+                now, self.critic, batch.observation, batch.action, valid, space
+            ),
             terminated=terminated,
             truncated=truncated,
             valid=valid,

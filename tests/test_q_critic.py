@@ -256,6 +256,25 @@ def test_box_actions(with_policy: bool) -> None:
     assert np.abs(found.value_ext - best).mean() < 0.06
 
 
+def test_the_value_of_a_box_state_is_that_of_its_best_candidate() -> None:
+    critic = QCritic(Line.observation_space, Line.action_space, **STREAMS, seed=0, candidates=16)
+    data = line_data(256)
+    for _ in range(30):
+        critic.learn(data)
+    x = data.observation[:20]
+    of_actions = [
+        critic.q_ext_of(x, np.broadcast_to(2.0 * code, (20, 1))).numpy()
+        for code in critic.actions.candidates  # in [−1, 1], the env's actions in [−2, 2]
+    ]
+    value_ext = critic.estimate(x, 20).value_ext
+    np.testing.assert_allclose(np.max(of_actions, axis=0), value_ext, rtol=1e-5)
+    assert np.ptp(of_actions, axis=0).min() > 1e-4
+    assert float(critic.q_ext_of(x[0], 2.0 * critic.actions.candidates[3])[0]) == pytest.approx(
+        float(of_actions[3][0]), rel=1e-5
+    )
+    assert numbers_critic().q_ext_of(numbers().observation, numbers().action) is None
+
+
 def numbers(rows: int = 64, seed: int = 0, **changes: Any) -> ReplayBatch:
     """Transitions between points of three numbers, with an end here and there."""
     rng = np.random.default_rng(seed)

@@ -30,7 +30,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "guarded": {"update_every": 2},
     "pbrs": {"potential": tk.potential, "gamma": 0.9},
 }
-CRITICS = {"V": tk.critic, "Q": tk.critic_with_q}
+CRITICS: dict[str, Any] = {
+    "V": tk.critic,
+    "Q": tk.critic_with_q,
+    "Q of the action": tk.CriticOfActions(),
+}
 MODES = list(AutoresetMode)
 
 
@@ -156,6 +160,30 @@ def test_every_critic_and_every_bootstrap_is_the_wrappers(
         batch = played.batch()
         assert (batch.terminated | batch.truncated).sum() > 10
         assert ReplayShaper(env).shape(batch).tolist() == played.emitted
+
+
+def test_q_of_the_action_alone_is_as_good_as_q_of_all() -> None:
+    for mode in (None, *MODES):
+        emitted = [
+            Played(make_stack("adops", mode, critic=CRITICS[critic])).emitted
+            for critic in ("Q", "Q of the action", "V")
+        ]
+        assert emitted[0] == emitted[1] != emitted[2]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [([0.0, 1.0], "one value for each of 1 obs"), ([np.nan], "must be finite")],
+)
+def test_a_bad_q_of_the_action_is_refused(answer: list[float], message: str) -> None:
+    class Wrong(tk.CriticOfActions):
+        def q_ext_of(self, obs: Any, action: Any) -> Any:
+            return answer
+
+    env = make_stack("adops", None, critic=Wrong())
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        env.step(0)
 
 
 @pytest.mark.parametrize("mode", [None, AutoresetMode.SAME_STEP])

@@ -76,6 +76,17 @@ def critic_with_q(obs: Any) -> tuple[Any, Any, Any]:
     return np.sin(3.0 * x), 0.5 * np.cos(2.0 * x), q
 
 
+class CriticOfActions:
+    """`critic_with_q`, asked for the Q_E of one action at a time."""
+
+    def __call__(self, obs: Any) -> tuple[Any, Any]:
+        return critic(obs)
+
+    def q_ext_of(self, obs: Any, action: Any) -> Any:
+        q = critic_with_q(obs)[2]
+        return np.take_along_axis(q, np.asarray(action, dtype=np.int64)[..., None], axis=-1)[..., 0]
+
+
 def source(obs: Any, action: Any, next_obs: Any) -> Any:
     return np.tanh(numbers(next_obs) - 0.5 * numbers(obs)) + 0.1 * np.asarray(action)
 
