@@ -55,7 +55,7 @@ class Task(NamedTuple):
 TASKS = {
     "DQN LoopFarm": Task("DQN", "adops/LoopFarm-v0", "tempting", 12_000),
     "DQN KeyDoorTV": Task("DQN", "adops/KeyDoorTV-v0", "count", 60_000),
-    "SAC Fountain": Task("SAC", "adops/Fountain-v0", "tempting", 10_000),
+    "SAC Fountain": Task("SAC", "adops/Fountain-v0", "tempting", 6_000),
 }
 ARMS = {
     "no bonus": "none",
@@ -165,6 +165,7 @@ def make_stack(cell: Cell, task: Task, steps: int) -> Any:
 def make_model(cell: Cell, task: Task, env: Any) -> Any:
     """Return SB3's learner; `ADOPS stored` has SB3's own buffer, all else the shaped one."""
     shared: dict[str, Any] = {"gamma": GAMMA, "seed": cell.seed, "device": "cpu"}
+    shared["policy_kwargs"] = {"optimizer_kwargs": {"fused": True}}  # the same steps, but faster
     n_steps = 5 if task.algorithm == "DQN" else 1
     if cell.arm == "ADOPS stored":
         shared["n_steps"] = n_steps
@@ -173,17 +174,20 @@ def make_model(cell: Cell, task: Task, env: Any) -> Any:
         shared["replay_buffer_kwargs"] = {"shaper": ReplayShaper(env), "n_steps": n_steps}
         shared["replay_buffer_kwargs"]["gamma"] = GAMMA
     if task.algorithm == "SAC":
-        # SB3's entropy weight starts at 1: an agent that is paid for randomness at every step
-        # avoids a goal that ends the episode.
-        return SAC(
+        model = SAC(
             "MlpPolicy",
             env,
             learning_starts=1000,
             buffer_size=100_000,
-            learning_rate=1e-3,
-            ent_coef="auto_0.005",
+            batch_size=64,
+            # SB3 starts at 1 and adapts it. An agent that is paid more for randomness avoids a
+            # goal that ends the episode; one that is soon paid nothing stops looking for it.
+            ent_coef=0.003,
             **shared,
         )
+        if isinstance(env.core.critic, QCritic):
+            env.core.critic.policy = lambda obs: model.predict(obs, deterministic=True)[0]
+        return model
     return DQN(
         "MlpPolicy",
         env,
