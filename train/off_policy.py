@@ -50,11 +50,17 @@ class Task(NamedTuple):
     env: str
     bonus: str
     steps: int
+    horizon: int | None = None
+    """The length of an episode; None for the env's own."""
+
+    def make_env(self) -> Any:
+        """Return the bare env."""
+        return gym.make(self.env, horizon=self.horizon)
 
 
 TASKS = {
     "DQN LoopFarm": Task("DQN", "adops/LoopFarm-v0", "tempting", 12_000),
-    "DQN KeyDoorTV": Task("DQN", "adops/KeyDoorTV-v0", "count", 60_000),
+    "DQN KeyDoorTV": Task("DQN", "adops/KeyDoorTV-v0", "count", 60_000, horizon=120),
     "SAC Fountain": Task("SAC", "adops/Fountain-v0", "tempting", 6_000),
 }
 ARMS = {
@@ -98,7 +104,7 @@ QUESTIONS = [
         "no bonus",
     ),
     Question(
-        "O6", "it still does so through ADOPS", "DQN KeyDoorTV", 0.3, AT_SAMPLING, "no bonus"
+        "O6", "ADOPS at sampling keeps DQN on its task", "DQN KeyDoorTV", 0.3, AT_SAMPLING, "raw"
     ),
     Question("O7", "the raw bonus captures SAC", "SAC Fountain", 1.0, "no bonus", "raw"),
     Question(
@@ -142,7 +148,7 @@ def make_source(cell: Cell, task: Task, world: Any) -> Any:
 
 def make_stack(cell: Cell, task: Task, steps: int) -> Any:
     """Return env, bonus and shaping of a run."""
-    env: Any = gym.make(task.env)
+    env = task.make_env()
     env = IntrinsicRewardWrapper(env, make_source(cell, task, env.unwrapped))
     shaping = "adops" if cell.arm == ABLATION else ARMS[cell.arm]
     critic: Any = None
@@ -227,7 +233,7 @@ def run(cell: Cell, steps: int | None = None) -> dict[str, Any]:
 
 def greedy_return(model: Any, task: Task, episodes: int = 5) -> float:
     """Return the mean return of the policy without exploration, in the env without a bonus."""
-    env: Any = gym.make(task.env)
+    env = task.make_env()
     total = 0.0
     for episode in range(episodes):
         obs, _ = env.reset(seed=1000 + episode)
