@@ -176,9 +176,8 @@ def make_model(cell: Cell, task: Task, env: Any) -> Any:
     if cell.arm == "ADOPS stored":
         shared["n_steps"] = n_steps
     else:
-        shared["replay_buffer_class"] = ShapedReplayBuffer
-        shared["replay_buffer_kwargs"] = {"shaper": ReplayShaper(env), "n_steps": n_steps}
-        shared["replay_buffer_kwargs"]["gamma"] = GAMMA
+        settings = {"shaper": ReplayShaper(env), "n_steps": n_steps, "gamma": GAMMA}
+        shared |= {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": settings}
     if task.algorithm == "SAC":
         model = SAC(
             "MlpPolicy",
@@ -380,10 +379,10 @@ def answers(rows: list[dict[str, str]], seeds: int = SEEDS) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run or report."""
     line = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    line.add_argument("directory", type=Path)
-    line.add_argument("--tier", choices=["study", "smoke"], default="study")
-    line.add_argument("--seeds", type=int, default=SEEDS)
-    line.add_argument("--workers", type=int, default=1, help="the number of processes")
+    line.add_argument("directory", type=Path, help="where results.csv is, or will be")
+    line.add_argument("--tier", choices=["study", "smoke"], default="study", help="smoke: 1,200 steps")
+    line.add_argument("--seeds", type=int, default=SEEDS, help=f"runs of each arm ({SEEDS})")
+    line.add_argument("--workers", type=int, default=1, help="the number of processes (1)")
     line.add_argument("--report", action="store_true", help="print tables and run nothing")
     args = line.parse_args(argv)
     table = args.directory / "results.csv"
