@@ -197,7 +197,7 @@ def mlp(sizes: Sequence[int], output: int | None = None) -> nn.Sequential:
     """Build layers of `sizes` with ReLU between them, and a linear one to `output`, if given."""
     layers: list[nn.Module] = []
     for before, after in pairwise(sizes):
-        layers += [nn.Linear(before, after), nn.ReLU()]
+        layers += [nn.Linear(before, after), nn.ReLU(inplace=True)]
     if output is not None:
         layers.append(nn.Linear(sizes[-1], output))
     return _Layers(*layers)
@@ -308,7 +308,7 @@ def _cnn(channels: int, side: int) -> nn.Sequential:
         ]
     layers: list[nn.Module] = []
     for convolution in convolutions:
-        layers += [convolution, nn.ReLU()]
+        layers += [convolution, nn.ReLU(inplace=True)]
     return nn.Sequential(*layers, nn.Flatten())
 
 

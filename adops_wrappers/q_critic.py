@@ -147,17 +147,18 @@ class QCritic(CriticHandle):
     def _evaluate(self, obs: Any) -> ValueEstimates:
         packed, _ = self.packer.pack(obs)
         actions, weights = self._options(obs, len(packed[0]))
-        q = _in_numpy(self.average(self._inputs(packed), actions))
+        (q,) = self._q_by([self.average], packed, actions)
         value_ext, value_int = self._values(q, q, weights)
         return ValueEstimates(value_ext, value_int, q[0].T if self.actions.discrete else None)
 
-    def q_ext_of(self, obs: Any, action: Any) -> Any:
+    def q_ext_of(self, obs: Any, action: Any) -> FloatArray | None:
         """Return Q_E of the actions taken, for `Box` actions; for `Discrete` ones see `q_ext`."""
         if self.actions.discrete:
             return None
         packed, _ = self.packer.pack(obs)
         codes = torch.as_tensor(self.actions.encode_many(to_numpy(action), len(packed[0])))
-        return self.average(self._inputs(packed), codes.to(self.device))[:, 0, 0]
+        (q,) = self._q_by([self.average], packed, codes.to(self.device))
+        return np.asarray(q[0, 0])
 
     def learn(self, batch: ReplayBatch) -> None:
         """Make one gradient step on a batch; V_I becomes the value of `batch.intrinsic`."""
@@ -193,7 +194,6 @@ class QCritic(CriticHandle):
         self.updates += 1
         self.updated()
 
-    @torch.no_grad()
     def _targets(self, batch: ReplayBatch, rows: int) -> torch.Tensor:
         gamma_ext, gamma_int, int_bootstrap = self._streams
         reward, bonus, terminated, truncated = (
@@ -219,14 +219,24 @@ class QCritic(CriticHandle):
 
     def _next_values(self, obs: Any) -> tuple[FloatArray, FloatArray]:
         packed, _ = self.packer.pack(obs)
-        inputs = self._inputs(packed)
         actions, weights = self._options(obs, len(packed[0]))
-        valuing = _in_numpy(self.average(inputs, actions))
         if weights is not None:
+            (valuing,) = self._q_by([self.average], packed, actions)
             return self._values(valuing, valuing, weights)
         # Chosen by one network and valued by the other (van Hasselt et al. 2016): the maximum of
         # noisy estimates is too large, and a value that is too large ties nothing.
-        return self._values(_in_numpy(self.network(inputs, actions)), valuing, None)
+        choosing, valuing = self._q_by([self.network, self.average], packed, actions)
+        return self._values(choosing, valuing, None)
+
+    @torch.inference_mode()
+    def _q_by(
+        self, networks: Sequence[_QNetwork], packed: Packed, actions: torch.Tensor | None
+    ) -> list[FloatArray]:
+        """Return Q of shape (2, actions, rows) by each of the networks."""
+        inputs = self._inputs(packed)
+        q = [network(inputs, actions).cpu().numpy().T for network in networks]
+        # Small arrays: numpy is faster with them than torch.
+        return [np.ascontiguousarray(values, dtype=np.float64) for values in q]
 
     def _values(
         self, choosing: FloatArray, valuing: FloatArray, weights: FloatArray | None
@@ -288,11 +298,6 @@ class QCritic(CriticHandle):
         self.actions.candidates = state["candidates"].copy()
         self.updates = int(state["updates"])
         self.updated()
-
-
-def _in_numpy(q: torch.Tensor) -> FloatArray:
-    """Return Q of shape (2, actions, rows); its small arrays are faster in numpy than in torch."""
-    return np.ascontiguousarray(q.cpu().numpy().T, dtype=np.float64)
 
 
 class _ActionCodes:

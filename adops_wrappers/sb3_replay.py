@@ -287,8 +287,10 @@ def _read(key: str, infos: list[dict[str, Any]]) -> npt.NDArray[np.float64]:
 
 
 def _check_reward(reward: npt.NDArray[Any], extrinsic: npt.NDArray[Any]) -> None:
-    if not np.allclose(reward, extrinsic, rtol=1e-5, atol=1e-6):
-        row = int(np.argmax(np.abs(reward - extrinsic)))
+    # Written out, because np.allclose takes seven times as long.
+    difference = np.abs(reward - extrinsic)
+    if not (difference <= 1e-6 + 1e-5 * np.abs(extrinsic)).all():
+        row = int(np.argmax(difference))
         raise ValueError(
             f"The reward of environment {row} is {reward[row]:.6g} while its R is "
             f"{extrinsic[row]:.6g}: a wrapper adds F' to the reward, or rescales it, and F' would "

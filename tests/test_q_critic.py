@@ -263,7 +263,7 @@ def test_the_value_of_a_box_state_is_that_of_its_best_candidate() -> None:
         critic.learn(data)
     x = data.observation[:20]
     of_actions = [
-        critic.q_ext_of(x, np.broadcast_to(2.0 * code, (20, 1))).numpy()
+        critic.q_ext_of(x, np.broadcast_to(2.0 * code, (20, 1)))
         for code in critic.actions.candidates  # in [−1, 1], the env's actions in [−2, 2]
     ]
     value_ext = critic.estimate(x, 20).value_ext
