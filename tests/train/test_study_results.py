@@ -98,41 +98,62 @@ def test_curves_of_all_arms_are_drawn_with_their_numbers(runs):
             assert any(len(x) == len(expected) and np.allclose(x, expected) for x in finals)
 
 
+GRIDS = ("KeyDoor", "KeyDoorTV", "TVCorridor", "KeyDoorCoin")
+
+
+def solved_on_grids(runs, arm: str) -> str:
+    """The cells of an arm's row: solved runs on each grid, and together."""
+    counts = [[final >= 0.5 for _, final in runs[f"adops/{grid}-v0", arm]] for grid in GRIDS]
+    cells = [f"{sum(solved)}/{len(solved)}" for solved in counts]
+    return f"{' | '.join(cells)} | {sum(map(sum, counts))} of {sum(map(len, counts))} |"
+
+
 def test_the_page_counts_solved_runs_as_the_data_do(runs):
-    """The table of solved runs in docs/study.md."""
+    """The tables of solved runs in docs/study.md."""
     page = (ROOT / "docs" / "study.md").read_text()
-    grids = ("KeyDoor", "KeyDoorTV", "TVCorridor", "KeyDoorCoin")
-    methods = [arm for env, arm in runs if env == "adops/KeyDoor-v0" and "(as is)" not in arm]
+    arms = [arm for env, arm in runs if env == "adops/KeyDoor-v0"]
+    methods = [arm for arm in arms if not arm.endswith(" (as is)")]
     assert len(methods) == len(load_script("study").METHODS)
     for method in methods:
-        counts = [[final >= 0.5 for _, final in runs[f"adops/{grid}-v0", method]] for grid in grids]
-        cells = [f"{sum(solved)}/{len(solved)}" for solved in counts]
-        total = f"{sum(map(sum, counts))} of {sum(map(len, counts))}"
-        assert f"| {method} | {' | '.join(cells)} | {total} |" in page
+        assert f"| {method} | {solved_on_grids(runs, method)}" in page
+    as_is = [arm for arm in arms if arm.endswith(" (as is)")]
+    assert len(as_is) == 12
+    for arm in as_is:
+        method, _, scale = arm.removesuffix(" (as is)").partition(" ×")
+        assert f"| {method} | {scale or 1} | {solved_on_grids(runs, arm)}" in page
+    easy = [
+        final
+        for env in ("LoopFarm", "DancingSkulls")
+        for arm in methods
+        for _, final in runs[f"adops/{env}-v0", arm]
+    ]
+    solved = sum(final >= 0.5 for final in easy)
+    assert f"{solved} of {len(easy)} runs solve them" in " ".join(page.split())
 
 
 def test_the_pages_give_the_miniature_s_returns_as_the_data_do(runs):
-    """The table of docs/study.md, and the figures that it, README and two methods quote from it."""
-    mini = {
-        arm.removesuffix(" (RND)"): np.array([final for _, final in held])
-        for (env, arm), held in runs.items()
-        if env == "adops/MiniZuma-v0" and arm.endswith(" (RND)")
-    }
+    """The tables of docs/study.md, and the figures that it, README and two methods quote."""
+    mini: dict[str, dict[str, np.ndarray]] = {"RND": {}, "counts": {}}
+    for (env, arm), held in runs.items():
+        if env == "adops/MiniZuma-v0":
+            bonus = "RND" if arm.endswith(" (RND)") else "counts"
+            mini[bonus][arm.removesuffix(" (RND)")] = np.array([final for _, final in held])
     page, readme = ((ROOT / name).read_text() for name in ("docs/study.md", "README.md"))
-    shown = {"raw": "raw RND", "ADOPES F/2": "ADOPES on $F/2$"}
-    for arm, finals in mini.items():
-        if len(finals) >= 4 and finals.any():
+    names = {"raw": "raw RND", "ADOPES F/2": "ADOPES on $F/2$"}
+    for bonus, arms in mini.items():
+        for arm, finals in arms.items():
+            name = names.get(arm, arm) if bonus == "RND" else arm
             error = finals.std(ddof=1) / len(finals) ** 0.5
+            mean = f"{finals.mean():.0f} ± {error:.0f}" if finals.any() else "0"
             solved = f"{(finals >= 1950).sum()} of {len(finals)}"
-            name = shown.get(arm, arm).replace(" C=", ", C=")
-            row = f"| {name} | {finals.mean():.0f} ± {error:.0f} | {solved} |"
-            assert row in page
+            assert f"| {name.replace(' C=', ', C=')} | {mean} | {solved} |" in page
+    rnd = mini["RND"]
     for arm in ("PIES", "late 10 ADOPS on A", "ADOPES", "raw"):
-        assert f"at {mini[arm].mean():,.0f}" in " ".join(readme.split())
+        assert f"at {rnd[arm].mean():,.0f}" in " ".join(readme.split())
     for method, arm in (("adops_advantage", "late 10 ADOPS on A"), ("guarded", "guarded")):
         text = " ".join((ROOT / "docs" / "methods" / f"{method}.md").read_text().split())
-        assert f"ends at {mini[arm].mean():,.0f} points" in text
-    best, ours = mini["raw"], mini["late 10 ADOPS on A"]
+        assert f"ends at {rnd[arm].mean():,.0f} points" in text
+    best, ours = rnd["raw"], rnd["late 10 ADOPS on A"]
     test = pytest.importorskip("scipy.stats").ttest_ind(ours, best, equal_var=False)
     low, high = test.confidence_interval()
     shown = f"p {test.pvalue:.2f}; the 95 % interval of the difference is −{-low:.0f} to {high:.0f}"
