@@ -158,3 +158,8 @@ def test_the_pages_give_the_miniature_s_returns_as_the_data_do(runs):
     low, high = test.confidence_interval()
     shown = f"p {test.pvalue:.2f}; the 95 % interval of the difference is −{-low:.0f} to {high:.0f}"
     assert shown in " ".join(page.split())
+    middle, short = rnd["GRM-norm(10)"], rnd["GRM-norm(1)"]
+    delay = pytest.importorskip("scipy.stats").ttest_ind(middle, short, equal_var=False)
+    assert f"10 against 1 has a Welch p of {delay.pvalue:.3f}" in " ".join(page.split())
+    grm = " ".join((ROOT / "docs" / "methods" / "grm.md").read_text().split())
+    assert f"at {middle.mean():,.0f} points against {short.mean():.0f} with $D = 1$" in grm
