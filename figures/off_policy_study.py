@@ -2,8 +2,8 @@
 
     python figures/off_policy_study.py runs/off-policy/results.csv
 
-One panel for each task, one line for each arm and scale of the bonus (hollow where it is not 1).
-Arms without runs are left out.
+One panel for each task, one line for each arm and size of the bonus: a disc for scale 1, hollow for
+0.3, a diamond for unit size. Arms without runs are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from matplotlib.axes import Axes
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "train"))
 from analysis.labels import COLOURS  # noqa: E402
-from off_policy import ABLATION, TASKS, Group, grouped, read, wilson  # noqa: E402
+from analysis.off_policy import (  # noqa: E402
+    ABLATION,
+    TASKS,
+    UNIT,
+    Groups,
+    grouped,
+    label,
+    read,
+    wilson,
+)
 
 PICTURE = ROOT / "docs" / "images" / "off_policy.png"
 ARM_COLOURS = {
@@ -32,7 +41,7 @@ ARM_COLOURS = {
 }
 
 
-def panel(axis: Axes, task: str, groups: dict[tuple[str, str, float], Group]) -> None:
+def panel(axis: Axes, task: str, groups: Groups) -> None:
     """Draw one task."""
     own = {(arm, scale): group for (name, arm, scale), group in groups.items() if name == task}
     labels = []
@@ -40,10 +49,11 @@ def panel(axis: Axes, task: str, groups: dict[tuple[str, str, float], Group]) ->
         solved, runs = sum(group.solved), len(group.solved)
         colour = ARM_COLOURS[arm]
         axis.plot(wilson(solved, runs), (place, place), color=colour, linewidth=2.0)
-        face = colour if scale in (0.0, 1.0) else "white"
-        axis.plot(solved / runs, place, "o", color=colour, markerfacecolor=face)
+        face = "white" if scale == "0.3" else colour
+        marker = "D" if scale == UNIT else "o"
+        axis.plot(solved / runs, place, marker, color=colour, markerfacecolor=face)
         axis.annotate(f"{solved}/{runs}", (1.06, place), va="center", fontsize=7)
-        labels.append(f"{arm} ×{scale:g}" if scale else arm)
+        labels.append(label(arm, scale))
     axis.set_yticks(range(len(own)), labels, fontsize=8)
     axis.invert_yaxis()
     axis.set_xlim(-0.03, 1.15)

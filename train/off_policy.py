@@ -6,7 +6,7 @@
 
 Every finished run is one row of DIR/results.csv. If it is killed, run the same command again: it
 continues with the runs that have no row. The design is in docs/off_policy_study.md. Needs
-`pip install adops-wrappers[train,sb3]`, and `[analysis]` for the report's tests.
+`pip install adops-wrappers[train,sb3,analysis]`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,29 @@ import multiprocessing
 import os
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
+from analysis.off_policy import (
+    ABLATION,
+    ARMS,
+    FIELDS,
+    NO_BONUS,
+    SEEDS,
+    TASKS,
+    UNIT,
+    Cell,
+    Task,
+    answers,
+    cells,
+    key_of,
+    read,
+    report,
+)
 from stable_baselines3 import DQN, SAC
 from tqdm import tqdm
 
@@ -36,111 +50,23 @@ from adops_wrappers.sb3 import ShapedReplayBuffer, ShapingCallback
 
 GAMMA = 0.99
 EPSILON = 0.1
-SOLVED = 0.5
-"""A run has solved its task if its last tenth of steps has at least this mean return."""
-FIELDS = [
-    "task", "arm", "scale", "seed", "steps", "final_return", "greedy_return", "seconds", "curve",
-]  # fmt: skip
 
 
-class Task(NamedTuple):
-    """One learner on one env."""
-
-    algorithm: str
-    env: str
-    bonus: str
-    steps: int
-    horizon: int | None = None
-    """The length of an episode; None for the env's own."""
-
-    def make_env(self) -> Any:
-        """Return the bare env."""
-        return gym.make(self.env, horizon=self.horizon)
-
-
-TASKS = {
-    "DQN LoopFarm": Task("DQN", "adops/LoopFarm-v0", "tempting", 12_000),
-    "DQN KeyDoorTV": Task("DQN", "adops/KeyDoorTV-v0", "count", 60_000, horizon=120),
-    "SAC Fountain": Task("SAC", "adops/Fountain-v0", "tempting", 6_000),
-}
-ARMS = {
-    "no bonus": "none",
-    "raw": "none",
-    "ADOPS stored": "adops",
-    "ADOPS at sampling": "adops",
-    "PIES": "pies",
-    "guarded": "guarded",
-}
-ABLATION = "ADOPS at sampling, TDCritic"
-"""On LoopFarm only: separates when F′ is computed from which critic computes it."""
-SCALES = (1.0, 0.3)
-SEEDS = 10
-
-
-class Question(NamedTuple):
-    """A claim: on a task, more runs of one arm than of another solve it."""
-
-    name: str
-    claim: str
-    task: str
-    scale: float
-    better: str
-    worse: str
-
-
-AT_SAMPLING = "ADOPS at sampling"
-QUESTIONS = [
-    Question("O1", "the raw bonus captures DQN", "DQN LoopFarm", 1.0, "no bonus", "raw"),
-    Question(
-        "O2", "ADOPS at sampling keeps DQN on its task", "DQN LoopFarm", 1.0, AT_SAMPLING, "raw"
-    ),
-    Question(
-        "O3", "F′ stored by an old critic does not", "DQN LoopFarm", 1.0, AT_SAMPLING,
-        "ADOPS stored",
-    ),
-    Question("O4", "it takes the critic too", "DQN LoopFarm", 1.0, AT_SAMPLING, ABLATION),
-    Question(
-        "O5", "a count bonus helps DQN to find a hidden goal", "DQN KeyDoorTV", 0.3, "raw",
-        "no bonus",
-    ),
-    Question(
-        "O6", "ADOPS at sampling keeps DQN on its task", "DQN KeyDoorTV", 0.3, AT_SAMPLING, "raw"
-    ),
-    Question("O7", "the raw bonus captures SAC", "SAC Fountain", 1.0, "no bonus", "raw"),
-    Question(
-        "O8", "ADOPS at sampling keeps SAC on its task", "SAC Fountain", 1.0, AT_SAMPLING, "raw"
-    ),
-]  # fmt: skip
-
-
-class Cell(NamedTuple):
-    """One run."""
-
-    task: str
-    arm: str
-    scale: float
-    seed: int
-
-
-def cells(seeds: int) -> Iterator[Cell]:
-    """Yield all runs, seed by seed, so that partial results are balanced."""
-    for seed in range(seeds):
-        for task in TASKS:
-            arms = [*ARMS, ABLATION] if task == "DQN LoopFarm" else [*ARMS]
-            for arm in arms:
-                for scale in (0.0,) if arm == "no bonus" else SCALES:
-                    yield Cell(task, arm, scale, seed)
+def make_env(task: Task) -> Any:
+    """Return the bare env."""
+    return gym.make(task.env, horizon=task.horizon)
 
 
 def make_source(cell: Cell, task: Task, world: Any) -> Any:
     """Return the bonus of a run."""
-    if cell.scale == 0.0:
+    if cell.scale == NO_BONUS:
         return lambda obs, action, next_obs: 0.0
+    scale = 1.0 if cell.scale == UNIT else float(cell.scale)
     if task.bonus == "count":
-        return CountBonus(scale=cell.scale)
+        return CountBonus(scale=scale)
     if task.algorithm == "SAC":
-        return world.tempting_source(cell.scale)
-    table = world.tempting_bonus(cell.scale)
+        return world.tempting_source(scale)
+    table = world.tempting_bonus(scale)
     return lambda obs, action, next_obs: table[
         world.state_of(obs), action, world.state_of(next_obs)
     ]
@@ -148,8 +74,10 @@ def make_source(cell: Cell, task: Task, world: Any) -> Any:
 
 def make_stack(cell: Cell, task: Task, steps: int) -> Any:
     """Return env, bonus and shaping of a run."""
-    env = task.make_env()
-    env = IntrinsicRewardWrapper(env, make_source(cell, task, env.unwrapped))
+    env = make_env(task)
+    source = make_source(cell, task, env.unwrapped)
+    normalizer = "rms" if cell.scale == UNIT else None
+    env = IntrinsicRewardWrapper(env, source, normalizer=normalizer)
     shaping = "adops" if cell.arm == ABLATION else ARMS[cell.arm]
     critic: Any = None
     settings: dict[str, Any] = {}
@@ -232,7 +160,7 @@ def run(cell: Cell, steps: int | None = None) -> dict[str, Any]:
 
 def greedy_return(model: Any, task: Task, episodes: int = 5) -> float:
     """Return the mean return of the policy without exploration, in the env without a bonus."""
-    env = task.make_env()
+    env = make_env(task)
     total = 0.0
     for episode in range(episodes):
         obs, _ = env.reset(seed=1000 + episode)
@@ -242,19 +170,6 @@ def greedy_return(model: Any, task: Task, episodes: int = 5) -> float:
             obs, reward, terminated, truncated, _ = env.step(action)
             total, ended = total + float(reward), terminated or truncated
     return total / episodes
-
-
-def read(table: Path) -> list[dict[str, str]]:
-    """Return the finished runs; a row that a crash cut off does not count."""
-    if not table.exists():
-        return []
-    with table.open(newline="") as file:
-        return [row for row in csv.DictReader(file) if row["curve"] is not None]
-
-
-def key_of(row: dict[str, str]) -> Cell:
-    """Return the cell that a row belongs to."""
-    return Cell(row["task"], row["arm"], float(row["scale"]), int(row["seed"]))
 
 
 def run_missing(table: Path, seeds: int, steps: int | None, workers: int) -> None:
@@ -278,102 +193,6 @@ def run_missing(table: Path, seeds: int, steps: int | None, workers: int) -> Non
             with table.open("a", newline="") as file:
                 csv.DictWriter(file, FIELDS, lineterminator="\n").writerow(row)
             tqdm.write(f"{key_of(row)}: {row['final_return']} in {row['seconds']} s")
-
-
-def wilson(solved: int, runs: int, z: float = 1.96) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a proportion."""
-    share, factor = solved / runs, 1 + z * z / runs
-    centre = (share + z * z / (2 * runs)) / factor
-    half = z * math.sqrt(share * (1 - share) / runs + z * z / (4 * runs * runs)) / factor
-    return max(0.0, centre - half), min(1.0, centre + half)
-
-
-class Group(NamedTuple):
-    """The runs of one arm on one task, seed by seed."""
-
-    final_return: list[float]
-    greedy_return: list[float]
-
-    @property
-    def solved(self) -> list[bool]:
-        """Which runs have solved the task."""
-        return [value >= SOLVED for value in self.final_return]
-
-    @property
-    def solved_text(self) -> str:
-        """The number of solved runs, of all runs."""
-        return f"{sum(self.solved)} of {len(self.solved)}"
-
-
-def grouped(rows: list[dict[str, str]]) -> dict[tuple[str, str, float], Group]:
-    """Return the runs by task, arm and scale, in the order of the design."""
-    runs: dict[tuple[str, str, float], list[dict[str, str]]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: int(row["seed"])):
-        runs[key_of(row)[:3]].append(row)
-    return {
-        key: Group(*([float(row[name]) for row in runs[key]] for name in Group._fields))
-        for key in (cell[:3] for cell in cells(1))
-        if key in runs
-    }
-
-
-def report(rows: list[dict[str, str]]) -> str:
-    """Return the table of solved runs as Markdown."""
-    lines = [
-        "| task | arm | scale | solved | 95 % | mean return | greedy return |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for (task, arm, scale), group in grouped(rows).items():
-        low, high = wilson(sum(group.solved), len(group.solved))
-        mean, greedy = (sum(values) / len(values) for values in group)
-        size = f"{scale:g}" if scale else "–"
-        lines.append(
-            f"| {task} | {arm} | {size} | {group.solved_text} | {low:.0%}–{high:.0%} | "
-            f"{mean:.2f} | {greedy:.2f} |"
-        )
-    return "\n".join(lines)
-
-
-def answers(rows: list[dict[str, str]], seeds: int = SEEDS) -> str:
-    """Return the questions with what the runs say about them, as Markdown.
-
-    The tests are Fisher's, two-sided, with Holm's correction over all questions. One that lacks
-    runs is not tested but counts in the correction, so that later runs never take an answer back.
-    """
-    from analysis.statistics import SIGNIFICANT, fisher_p, holm
-    from analysis.text import TOO_FEW, shown_p
-
-    groups = grouped(rows)
-    pairs = []
-    for question in QUESTIONS:
-        arms = question.better, question.worse
-        keys = [(question.task, arm, question.scale * (arm != "no bonus")) for arm in arms]
-        pairs.append([groups.get(key, Group([], [])) for key in keys])
-    made = [min(len(group.solved) for group in pair) >= seeds for pair in pairs]
-    p_values = [
-        fisher_p(*(np.array(group.solved) for group in pair)) if complete else 1.0
-        for pair, complete in zip(pairs, made, strict=True)
-    ]
-    lines = [
-        "| | claim | task | expected better | than | p | p, Holm | answer |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for question, (better, worse), complete, p, corrected in zip(
-        QUESTIONS, pairs, made, p_values, holm(p_values), strict=True
-    ):
-        if not complete:
-            answer = TOO_FEW
-        elif corrected >= SIGNIFICANT:
-            answer = "undecided"
-        else:
-            answer = "supported" if sum(better.solved) > sum(worse.solved) else "contradicted"
-        numbers = f"{shown_p(p)} | {shown_p(corrected)}" if complete else "– | –"
-        lines.append(
-            f"| {question.name} | {question.claim} | {question.task}, scale {question.scale:g} | "
-            f"{question.better}: {better.solved_text} | {question.worse}: {worse.solved_text} | "
-            f"{numbers} | {answer} |"
-        )
-    return "\n".join(lines)
 
 
 def main(argv: list[str] | None = None) -> int:

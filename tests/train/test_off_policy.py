@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,27 +10,40 @@ import pytest
 
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("torch")
+pytest.importorskip("scipy")
 
 import off_policy
-from off_policy import ABLATION, ARMS, QUESTIONS, SCALES, TASKS, Cell, cells
+from analysis import off_policy as design
+from analysis.off_policy import ABLATION, ARMS, QUESTIONS, SCALES, TASKS, Cell, cells, label
 
 
 def test_the_grid_is_the_designs() -> None:
     grid = list(cells(10))
-    assert len(set(grid)) == len(grid) == 350
+    assert len(set(grid)) == len(grid) == 510
     assert {cell.task for cell in grid} == set(TASKS)
     assert {cell.task for cell in grid if cell.arm == ABLATION} == {"DQN LoopFarm"}
     for arm in ARMS:
         scales = {cell.scale for cell in grid if cell.arm == arm}
-        assert scales == ({0.0} if arm == "no bonus" else set(SCALES))
+        assert scales == ({"0"} if arm == "no bonus" else set(SCALES))
+
+
+def test_a_bonus_of_unit_size_is_divided_by_the_size_of_its_return() -> None:
+    for scale in SCALES:
+        env = off_policy.make_stack(Cell("SAC Fountain", "raw", scale, 0), TASKS["SAC Fountain"], 1)
+        normalizer = env.env.runner.normalizer
+        assert (None if normalizer is None else normalizer.rule) == (
+            "rms" if scale == "unit" else None
+        )
+        source = env.env.runner.source
+        assert source(None, None, [0.0, 0.6]) == (0.3 if scale == "0.3" else 1.0)
 
 
 @pytest.mark.parametrize("task", list(TASKS))
 def test_every_arm_trains(task: str) -> None:
     arms = [*ARMS, ABLATION] if task == "DQN LoopFarm" else ["ADOPS at sampling"]
     for arm in arms:
-        row = off_policy.run(Cell(task, arm, 0.3 * (arm != "no bonus"), 0), steps=1040)
-        assert list(row) == off_policy.FIELDS
+        row = off_policy.run(Cell(task, arm, "0" if arm == "no bonus" else "0.3", 0), steps=1040)
+        assert list(row) == design.FIELDS
         assert row["curve"].count(" ") == 19
         assert math.isfinite(row["final_return"])
         assert math.isfinite(row["greedy_return"])
@@ -66,45 +80,43 @@ def test_a_killed_study_runs_what_is_missing(
     table = tmp_path / "study" / "results.csv"
     with pytest.raises(KeyboardInterrupt):
         off_policy.run_missing(table, 1, 100, 1)
-    assert len(off_policy.read(table)) == 4
+    assert len(design.read(table)) == 4
     with table.open("a") as file:
-        file.write("DQN LoopFarm,raw,1.0")  # a row that a crash cut off
+        file.write("DQN LoopFarm,raw,1")  # a row that a crash cut off
     off_policy.run_missing(table, 1, 100, 1)
-    rows = off_policy.read(table)
-    assert sorted(map(off_policy.key_of, rows)) == sorted(cells(1))
+    rows = design.read(table)
+    assert sorted(map(design.key_of, rows)) == sorted(cells(1))
     assert len(ran) == len(rows) + 1
-    text = off_policy.report(rows)
-    assert "| DQN LoopFarm | ADOPS at sampling | 1 | 1 of 1 | 21%–100% | 0.90 | 0.00 |" in text
-    assert "| SAC Fountain | no bonus | – | 0 of 1 | 0%–79% | 0.00 | 0.00 |" in text
-    pytest.importorskip("scipy")
+    text = design.report(rows)
+    assert "| DQN LoopFarm | ADOPS at sampling ×1 | 1 of 1 | 21%–100% | 0.90 | 0.00 |" in text
+    assert "| SAC Fountain | no bonus | 0 of 1 | 0%–79% | 0.00 | 0.00 |" in text
     capsys.readouterr()
     assert off_policy.main([str(table.parent), "--report"]) == 0
     printed = capsys.readouterr().out
-    assert printed == f"{text}\n\n{off_policy.answers(rows)}\n"
+    assert printed == f"{text}\n\n{design.answers(rows)}\n"
     assert printed.count("| too few runs |") == len(QUESTIONS)
 
 
 def test_wilsons_interval_holds_the_share() -> None:
     for solved in range(11):
-        low, high = off_policy.wilson(solved, 10)
+        low, high = design.wilson(solved, 10)
         assert 0.0 <= low <= solved / 10 <= high <= 1.0
-    assert off_policy.wilson(10, 10)[0] == pytest.approx(0.722, abs=1e-3)
+    assert design.wilson(10, 10)[0] == pytest.approx(0.722, abs=1e-3)
 
 
 def test_the_questions_are_the_designs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "off_policy_study.md").read_text("utf-8")
-    design = page.split("\n## Results")[0]
-    for name, claim, task, scale, better, worse in QUESTIONS:
-        than = "the same with TDCritic" if worse == ABLATION else worse
-        assert f"| {name} | {claim} | {task}, scale {scale:g} | {better} | {than} |" in design
-    assert design.count("\n| O") == len(QUESTIONS)
+    fixed = page.split("\n## Results")[0]
+    for name, claim, task, better, worse in QUESTIONS:
+        assert f"| {name} | {claim} | {task} | {label(*better)} | {label(*worse)} |" in fixed
+    assert len(re.findall(r"\n\| [OU]\d", fixed)) == len(QUESTIONS)
 
 
-def rows_of(solved: dict[tuple[str, str, float], int], runs: int = 10) -> list[dict[str, str]]:
+def rows_of(solved: dict[tuple[str, str, str], int], runs: int = 10) -> list[dict[str, str]]:
     """Runs of which the first few of each arm have solved the task."""
     return [
         {
-            "task": task, "arm": arm, "scale": str(scale), "seed": str(seed),
+            "task": task, "arm": arm, "scale": scale, "seed": str(seed),
             "final_return": "0.5" if seed < count else "0.49", "greedy_return": "1.0",
         }
         for (task, arm, scale), count in solved.items()
@@ -114,21 +126,24 @@ def rows_of(solved: dict[tuple[str, str, float], int], runs: int = 10) -> list[d
 
 def answer_to(name: str, rows: list[dict[str, str]], seeds: int = 10) -> list[str]:
     """The last three cells of a question's line: p, corrected p, answer."""
-    text = off_policy.answers(rows, seeds)
+    text = design.answers(rows, seeds)
     (line,) = (line for line in text.splitlines() if line.startswith(f"| {name} |"))
     return line.strip("| ").split(" | ")[-3:]
 
 
 def test_questions_are_answered_by_fishers_test_with_holms_correction() -> None:
-    pytest.importorskip("scipy")
-    key = "DQN LoopFarm", "raw", 1.0
-    none, adops = ("DQN LoopFarm", "no bonus", 0.0), ("DQN LoopFarm", "ADOPS at sampling", 1.0)
+    key = "DQN LoopFarm", "raw", "1"
+    none, adops = ("DQN LoopFarm", "no bonus", "0"), ("DQN LoopFarm", "ADOPS at sampling", "1")
     # One of C(20, 10) ways each: p = 2 / 184,756, and one of eight tests.
     rows = rows_of({none: 10, key: 0, adops: 4})
     assert answer_to("O1", rows) == ["1.1e-5", "8.7e-5", "supported"]
     assert answer_to("O2", rows) == ["0.087", "0.61", "undecided"]
     assert answer_to("O1", rows_of({none: 0, key: 10}))[-1] == "contradicted"
     assert answer_to("O3", rows) == ["–", "–", "too few runs"]
+    unit = {("SAC Fountain", arm, "unit"): 10 * (arm != "raw") for arm in ("raw", adops[1])}
+    # One of the five tests of the second round.
+    assert answer_to("U4", rows + rows_of(unit)) == ["1.1e-5", "5.4e-5", "supported"]
+    assert answer_to("O1", rows + rows_of(unit)) == answer_to("O1", rows)
     few = rows_of({none: 9, key: 0}, runs=9)
     assert answer_to("O1", few)[-1] == "too few runs"
     assert answer_to("O1", few, seeds=9)[-1] == "supported"
@@ -136,8 +151,8 @@ def test_questions_are_answered_by_fishers_test_with_holms_correction() -> None:
 
 def test_the_page_shows_what_the_committed_runs_say() -> None:
     docs = Path(off_policy.__file__).parents[1] / "docs"
-    rows = off_policy.read(docs / "data" / "off_policy_study.csv")
+    rows = design.read(docs / "data" / "off_policy_study.csv")
     page = (docs / "off_policy_study.md").read_text()
-    assert off_policy.report(rows) in page
-    assert off_policy.answers(rows) in page
-    assert f"\n{len(rows)} of the 350 runs" in page
+    assert design.report(rows) in page
+    assert design.answers(rows) in page
+    assert f"\n{len(rows)} of the 510 runs" in page
