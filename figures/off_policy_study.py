@@ -2,8 +2,8 @@
 
     python figures/off_policy_study.py runs/off-policy/results.csv
 
-One panel for each task, one line for each arm and size of the bonus: a disc for scale 1, hollow for
-0.3, a diamond for unit size. Arms without runs are left out.
+One panel for each task, one row for each arm, one line for each size of its bonus. Arms without
+runs are left out.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "train"))
 from analysis.labels import COLOURS  # noqa: E402
 from analysis.off_policy import (  # noqa: E402
     ABLATION,
+    NO_BONUS,
     TASKS,
     UNIT,
     Groups,
     grouped,
-    label,
     read,
     wilson,
 )
@@ -39,25 +40,32 @@ ARM_COLOURS = {
     "ADOPS stored": "#7fcdb5",
     ABLATION: "#00604a",
 }
+LOOKS = {
+    NO_BONUS: ("o", False, 0.0),
+    "1": ("o", False, -0.25),
+    "0.3": ("o", True, 0.0),
+    UNIT: ("D", False, 0.25),
+}
+"""Marker, whether it is hollow, and the distance from the arm's row."""
+SIZES = {"1": "×1", "0.3": "×0.3", UNIT: "of unit size"}
 
 
 def panel(axis: Axes, task: str, groups: Groups) -> None:
-    """Draw one task."""
+    """Draw one task: a row for each arm, a line for each size of the bonus."""
     own = {(arm, scale): group for (name, arm, scale), group in groups.items() if name == task}
-    labels = []
-    for place, ((arm, scale), group) in enumerate(own.items()):
+    arms = list(dict.fromkeys(arm for arm, _ in own))
+    for (arm, scale), group in own.items():
         solved, runs = sum(group.solved), len(group.solved)
-        colour = ARM_COLOURS[arm]
-        axis.plot(wilson(solved, runs), (place, place), color=colour, linewidth=2.0)
-        face = "white" if scale == "0.3" else colour
-        marker = "D" if scale == UNIT else "o"
-        axis.plot(solved / runs, place, marker, color=colour, markerfacecolor=face)
-        axis.annotate(f"{solved}/{runs}", (1.06, place), va="center", fontsize=7)
-        labels.append(label(arm, scale))
-    axis.set_yticks(range(len(own)), labels, fontsize=8)
-    axis.invert_yaxis()
-    axis.set_xlim(-0.03, 1.15)
-    axis.set_xticks([0.0, 0.5, 1.0], ["0 %", "50 %", "100 %"])
+        marker, hollow, offset = LOOKS[scale]
+        place, colour = arms.index(arm) + offset, ARM_COLOURS[arm]
+        axis.plot(wilson(solved, runs), (place, place), color=colour, linewidth=1.5)
+        face = "white" if hollow else colour
+        axis.plot(solved / runs, place, marker, color=colour, markerfacecolor=face, markersize=5)
+        axis.annotate(f"{solved}/{runs}", (1.06, place), va="center", fontsize=6.5)
+    axis.set_yticks(range(len(arms)), [arm.replace(", ", ",\n") for arm in arms], fontsize=8)
+    axis.set_ylim(len(arms) - 0.45, -0.55)
+    axis.set_xlim(-0.03, 1.2)
+    axis.set_xticks([0.0, 0.5, 1.0], ["0 %", "50 %", "100 %"], fontsize=8)
     axis.set_title(task, fontsize=9)
     axis.spines[["top", "right"]].set_visible(False)
 
@@ -69,11 +77,31 @@ def draw(table: Path, picture: Path) -> None:
     if not tasks:
         sys.exit(f"{table} holds no finished run.")
     figure, axes = plt.subplots(
-        1, len(tasks), figsize=(4.2 * len(tasks), 3.6), layout="constrained", squeeze=False
+        1, len(tasks), figsize=(3.7 * len(tasks), 4.0), layout="constrained", squeeze=False
     )
     for axis, task in zip(axes[0], tasks, strict=True):
         panel(axis, task, groups)
     figure.supxlabel("runs that solved the task", fontsize=9)
+    sizes = {scale for _, _, scale in groups}
+    figure.legend(
+        handles=[
+            Line2D(
+                [],
+                [],
+                color="0.3",
+                marker=marker,
+                markerfacecolor=("0.3", "white")[hollow],
+                markersize=5,
+                label=f"bonus {SIZES[scale]}",
+            )
+            for scale, (marker, hollow, _) in LOOKS.items()
+            if scale in sizes and scale in SIZES
+        ],
+        loc="outside upper center",
+        ncols=3,
+        fontsize=8,
+        frameon=False,
+    )
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=110, metadata={"Software": None})
     plt.close(figure)

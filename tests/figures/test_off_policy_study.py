@@ -27,6 +27,7 @@ def test_every_arm_with_runs_has_its_share_and_interval(
     table, picture = tmp_path / "results.csv", tmp_path / "images" / "drawn.png"
     arms = {
         ("SAC Fountain", "raw", "0.3"): 1,
+        ("SAC Fountain", "raw", "unit"): 3,
         ("DQN LoopFarm", script.ABLATION, "1"): 0,
         ("DQN LoopFarm", "no bonus", "0"): 4,
     }
@@ -38,8 +39,16 @@ def test_every_arm_with_runs_has_its_share_and_interval(
     farm, fountain = drawn[0].axes
     assert [axis.get_title() for axis in (farm, fountain)] == ["DQN LoopFarm", "SAC Fountain"]
     labels = [label.get_text() for label in (*farm.get_yticklabels(), *fountain.get_yticklabels())]
-    assert labels == ["no bonus", "ADOPS at sampling, TDCritic ×1", "raw ×0.3"]
-    interval, point = fountain.lines
+    assert labels == ["no bonus", "ADOPS at sampling,\nTDCritic", "raw"]
+    interval, point, _, unit = fountain.lines
+    assert (unit.get_xdata()[0], unit.get_marker(), unit.get_markerfacecolor()) == (
+        0.75,
+        "D",
+        script.COLOURS["raw"],
+    )
+    assert unit.get_ydata()[0] > point.get_ydata()[0]  # both in the row of their arm
+    sizes = [text.get_text() for text in drawn[0].legends[0].texts]
+    assert sizes == ["bonus ×1", "bonus ×0.3", "bonus of unit size"]
     assert point.get_xdata()[0] == 0.25
     assert list(interval.get_xdata()) == pytest.approx([0.0456, 0.6994], abs=1e-3)
     assert point.get_markerfacecolor() == "white"
