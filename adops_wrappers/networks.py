@@ -193,27 +193,32 @@ class _Layers(nn.Sequential):
         return x
 
 
-def mlp(sizes: Sequence[int], output: int | None = None) -> nn.Sequential:
-    """Build layers of `sizes` with ReLU between them, and a linear one to `output`, if given."""
+def mlp(
+    sizes: Sequence[int], output: int | None = None, *, starts_at_zero: bool = False
+) -> nn.Sequential:
+    """Build layers of `sizes` with ReLU between them, and a linear one to `output`, if given.
+
+    With `starts_at_zero` that one has weights of 0, so that all outputs are 0 at first.
+    """
     layers: list[nn.Module] = []
     for before, after in pairwise(sizes):
         layers += [nn.Linear(before, after), nn.ReLU(inplace=True)]
     if output is not None:
-        layers.append(nn.Linear(sizes[-1], output))
+        last = nn.Linear(sizes[-1], output)
+        if starts_at_zero:
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
+        layers.append(last)
     return _Layers(*layers)
 
 
 class ValueNetwork(nn.Module):
-    """An encoder and an MLP whose last layer starts at 0, so that all values do."""
+    """An encoder and an MLP; all values start at 0."""
 
     def __init__(self, packer: ObservationPacker, hidden: list[int], outputs: int) -> None:
         super().__init__()
         self.encoder = Encoder(packer, clip=10.0)
-        self.body = mlp([self.encoder.features, *hidden], outputs)
-        last = self.body[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
+        self.body = mlp([self.encoder.features, *hidden], outputs, starts_at_zero=True)
 
     def forward(self, packed: list[torch.Tensor]) -> torch.Tensor:
         """Return `outputs` values for each packed observation."""

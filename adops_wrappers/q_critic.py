@@ -53,7 +53,8 @@ class QCritic(CriticHandle):
 
     A_E is Q_E(s, a) − V_E(s). With `Discrete` actions the estimates have `q_ext`. With `Box`
     actions the maximum is over `candidates` fixed points of the box, or over what `policy` gives,
-    and Q_E of the action taken costs one more pass.
+    and Q_E of the action taken costs one more pass. Q_E is then the smaller of two estimates, and
+    learns the same whatever the bonus is.
 
     Args:
         observation_space: The space of one observation.
@@ -112,11 +113,13 @@ class QCritic(CriticHandle):
         widths = [_checks.whole("hidden", width, least=1) for width in hidden]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(generator.integers(2**62)))
-            self.network = _QNetwork(self.packer, self.actions, widths).to(self.device)
+            kind = _QTable if self.actions.discrete else _QOfAction
+            self.network = kind(self.packer, self.actions.size, widths).to(self.device)
         # One whitening serves both networks, so that it is applied once for both.
         shared = {id(m): m for m in self.network.modules() if isinstance(m, Whitening)}
         self.average = deepcopy(self.network, shared).requires_grad_(False)
         self._weights = list(self.network.parameters())
+        self._clipped_together = self.network.clipped_together()
         self._averages = list(self.average.parameters())
         self.optimizer = torch.optim.Adam(
             self._weights, lr=_checks.positive("learning_rate", learning_rate), fused=True
@@ -187,7 +190,8 @@ class QCritic(CriticHandle):
         for weight in self._weights:
             weight.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self._weights, self.max_grad_norm)
+        for weights in self._clipped_together:
+            nn.utils.clip_grad_norm_(weights, self.max_grad_norm)
         self.optimizer.step()
         follow = get_ema_multi_avg_fn(1.0 - self.averaging)  # type: ignore[no-untyped-call]
         follow(self._averages, self._weights, None)
@@ -215,7 +219,8 @@ class QCritic(CriticHandle):
         assert gamma_ext is not None
         assert gamma_int is not None
         targets = reward + gamma_ext * next_ext * goes_on, bonus + gamma_int * next_int
-        return torch.as_tensor(np.stack(targets, axis=1, dtype=np.float32), device=self.device)
+        columns = [targets[stream] for stream in self.network.targets]
+        return torch.as_tensor(np.stack(columns, axis=1, dtype=np.float32), device=self.device)
 
     def _next_values(self, obs: Any) -> tuple[FloatArray, FloatArray]:
         packed, _ = self.packer.pack(obs)
@@ -230,7 +235,7 @@ class QCritic(CriticHandle):
 
     @torch.inference_mode()
     def _q_by(
-        self, networks: Sequence[_QNetwork], packed: Packed, actions: torch.Tensor | None
+        self, networks: Sequence[nn.Module], packed: Packed, actions: torch.Tensor | None
     ) -> list[FloatArray]:
         """Return Q of shape (2, actions, rows) by each of the networks."""
         inputs = self._inputs(packed)
@@ -342,28 +347,64 @@ class _ActionCodes:
         return np.asarray(np.eye(self.size)[self.encode(answer)])
 
 
-class _QNetwork(nn.Module):
-    def __init__(self, packer: ObservationPacker, actions: _ActionCodes, hidden: list[int]) -> None:
+class _QTable(nn.Module):
+    """Q_E and Q_I of all `Discrete` actions, by one network."""
+
+    targets = (0, 1)
+    """Which of the targets for Q_E and Q_I each column of `chosen` has."""
+
+    def __init__(self, packer: ObservationPacker, actions: int, hidden: list[int]) -> None:
         super().__init__()
         self.encoder = Encoder(packer, clip=10.0)
-        self.discrete, self.size = actions.discrete, actions.size
-        inputs = self.encoder.features + (0 if self.discrete else self.size)
-        self.body = mlp([inputs, *hidden], 2 * self.size if self.discrete else 2)
-        last = self.body[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
+        self.actions = actions
+        self.body = mlp([self.encoder.features, *hidden], 2 * actions, starts_at_zero=True)
 
     def forward(self, inputs: list[torch.Tensor], actions: torch.Tensor | None) -> torch.Tensor:
-        """Return Q_E and Q_I of the given codes (rows, k, size), or of all: (rows, k, 2)."""
+        """Return Q_E and Q_I of all actions: (rows, actions, 2)."""
         features = self.encoder.embed(inputs)
-        if actions is None:
-            return self.body(features).view(len(features), self.size, 2)  # type: ignore[no-any-return]
-        repeated = features[:, None].expand(-1, actions.shape[1], -1)
-        return self.body(torch.cat([repeated, actions], dim=2))  # type: ignore[no-any-return]
+        return self.body(features).view(len(features), self.actions, 2)  # type: ignore[no-any-return]
 
     def chosen(self, inputs: list[torch.Tensor], action: torch.Tensor) -> torch.Tensor:
-        """Return Q_E and Q_I of one action for each row: (rows, 2)."""
-        if self.discrete:
-            return self(inputs, None).gather(1, action[:, None, None].expand(-1, -1, 2))[:, 0]  # type: ignore[no-any-return]
-        return self(inputs, action[:, None])[:, 0]  # type: ignore[no-any-return]
+        """Return what is learned of one action for each row: (rows, 2)."""
+        return self(inputs, None).gather(1, action[:, None, None].expand(-1, -1, 2))[:, 0]  # type: ignore[no-any-return]
+
+    def clipped_together(self) -> list[list[nn.Parameter]]:
+        """Return the parameters whose gradients are clipped by one norm."""
+        return [list(self.parameters())]
+
+
+class _QOfAction(nn.Module):
+    """Q_E and Q_I of given `Box` actions: two networks for Q_E and one for Q_I.
+
+    A maximum over actions, or a policy, finds the actions whose Q_E is too large. The smaller of
+    two estimates counters that (Fujimoto et al. 2018). Q_I shares nothing with Q_E that it could
+    change: it can be many times as large, and A_E may be as small as one wasted step.
+    """
+
+    targets = (0, 0, 1)
+    """Which of the targets for Q_E and Q_I each column of `chosen` has."""
+
+    def __init__(self, packer: ObservationPacker, size: int, hidden: list[int]) -> None:
+        super().__init__()
+        self.encoder = Encoder(packer, clip=10.0)
+        sizes = [self.encoder.features + size, *hidden]
+        self.ext, self.twin, self.int = (mlp(sizes, 1, starts_at_zero=True) for _ in range(3))
+
+    def forward(self, inputs: list[torch.Tensor], actions: torch.Tensor) -> torch.Tensor:
+        """Return Q_E and Q_I of the given codes (rows, k, size): (rows, k, 2)."""
+        ext, twin, intrinsic = self._all(inputs, actions)
+        return torch.cat([torch.minimum(ext, twin), intrinsic], dim=2)
+
+    def chosen(self, inputs: list[torch.Tensor], action: torch.Tensor) -> torch.Tensor:
+        """Return what is learned of one action for each row: (rows, 3)."""
+        return torch.cat(self._all(inputs, action[:, None]), dim=2)[:, 0]
+
+    def _all(self, inputs: list[torch.Tensor], actions: torch.Tensor) -> list[torch.Tensor]:
+        features = self.encoder.embed(inputs)[:, None].expand(-1, actions.shape[1], -1)
+        x = torch.cat([features, actions], dim=2)
+        return [self.ext(x), self.twin(x), self.int(x.detach())]
+
+    def clipped_together(self) -> list[list[nn.Parameter]]:
+        """Return the parameters whose gradients are clipped by one norm."""
+        own = list(self.int.parameters())
+        return [[weight for weight in self.parameters() if all(weight is not w for w in own)], own]

@@ -275,6 +275,47 @@ def test_the_value_of_a_box_state_is_that_of_its_best_candidate() -> None:
     assert numbers_critic().q_ext_of(numbers().observation, numbers().action) is None
 
 
+@pytest.mark.parametrize(
+    "space",
+    [gym.spaces.Box(-1.0, 1.0, (3,), np.float32), gym.spaces.Box(0, 255, (3, 12, 12), np.uint8)],
+    ids=["numbers", "image"],
+)
+def test_what_is_learned_of_the_task_from_box_actions_does_not_depend_on_the_bonus(
+    space: gym.spaces.Box,
+) -> None:
+    rng = np.random.default_rng(0)
+    box = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    obs, following = (np.stack([space.sample() for _ in range(64)]) for _ in range(2))
+    ends = rng.random(64) < 0.2
+    columns = rng.uniform(-1, 1, (64, 2)).astype(np.float32), following, rng.normal(size=64)
+    bonus = rng.normal(size=64)
+    poor, rich = (
+        QCritic(space, box, **STREAMS, seed=0, candidates=8, max_grad_norm=0.5) for _ in range(2)
+    )
+    for critic, scale in ((poor, 0.0), (rich, 1000.0)):
+        for _ in range(20):
+            critic.learn(ReplayBatch(obs, *columns, scale * bonus, ends, ~ends & False))
+    one, other = (critic.estimate(obs, 64) for critic in (poor, rich))
+    np.testing.assert_array_equal(one.value_ext, other.value_ext)
+    np.testing.assert_array_equal(poor.q_ext_of(obs, columns[0]), rich.q_ext_of(obs, columns[0]))
+    assert one.value_ext.any()
+    assert not one.value_int.any()
+    assert other.value_int.any()
+
+
+def test_q_ext_of_a_box_action_is_the_smaller_of_two_estimates() -> None:
+    critic = QCritic(Line.observation_space, Line.action_space, **STREAMS, seed=0)
+    data = line_data(256)
+    for _ in range(30):
+        critic.learn(data)
+    inputs = critic.average.encoder.inputs([torch.from_numpy(data.observation)])
+    pairs = torch.cat([critic.average.encoder.embed(inputs), torch.from_numpy(data.action / 2)], 1)
+    both = [body(pairs)[:, 0].numpy() for body in (critic.average.ext, critic.average.twin)]
+    found = critic.q_ext_of(data.observation, data.action)
+    np.testing.assert_allclose(found, np.minimum(*both), rtol=1e-5, atol=1e-7)
+    assert 0.05 < (both[0] < both[1]).mean() < 0.95
+
+
 def numbers(rows: int = 64, seed: int = 0, **changes: Any) -> ReplayBatch:
     """Transitions between points of three numbers, with an end here and there."""
     rng = np.random.default_rng(seed)
