@@ -69,6 +69,7 @@ benchmark: install
 	$(BIN)/python benchmarks/wrapper_overhead.py --memory
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/tabular.py
 	$(BIN)/python benchmarks/td_critic_cost.py
+	$(BIN)/python benchmarks/replay_cost.py
 	$(BIN)/python benchmarks/train_speed.py --methods none adops
 	$(BIN)/python benchmarks/gpu_work.py -- --shaping adops
 	$(BIN)/python benchmarks/scaling.py
@@ -80,6 +81,7 @@ figures: install
 	$(BIN)/python figures/gallery.py
 	$(BIN)/python figures/inspection.py $(ARGS)
 	$(BIN)/python figures/sb3_curves.py --draw
+	$(BIN)/python figures/off_policy_study.py docs/data/off_policy_study.csv
 	$(BIN)/python figures/action_prob.py docs/data/montezuma_action_prob.csv \
 		--out docs/images/montezuma_action_prob.png
 	$(BIN)/python figures/montezuma_debt.py docs/data/montezuma_debt.csv \

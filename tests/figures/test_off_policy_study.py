@@ -6,6 +6,7 @@ import csv
 import importlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("scipy")
@@ -53,6 +54,19 @@ def test_every_arm_with_runs_has_its_share_and_interval(
     assert list(interval.get_xdata()) == pytest.approx([0.0456, 0.6994], abs=1e-3)
     assert point.get_markerfacecolor() == "white"
     assert farm.lines[1].get_markerfacecolor() == script.COLOURS["no bonus"]
+
+
+def test_the_committed_picture_is_drawn_from_the_committed_table(tmp_path: Path) -> None:
+    from matplotlib import image
+
+    from tests.figures.test_committed import DATA, IMAGES, same_matplotlib
+
+    drawn = tmp_path / "drawn.png"
+    importlib.import_module("off_policy_study").draw(DATA / "off_policy_study.csv", drawn)
+    ours, committed = image.imread(drawn), image.imread(IMAGES / "off_policy.png")
+    assert ours.shape == committed.shape
+    if same_matplotlib():
+        np.testing.assert_array_equal(ours, committed)
 
 
 def test_all_arms_of_the_study_have_a_colour() -> None:
