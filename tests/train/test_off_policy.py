@@ -19,9 +19,10 @@ from analysis.off_policy import ABLATION, ARMS, QUESTIONS, SCALES, TASKS, Cell, 
 
 def test_the_grid_is_the_designs() -> None:
     grid = list(cells(10))
-    assert len(set(grid)) == len(grid) == 510
+    assert len(set(grid)) == len(grid) == 520
     assert {cell.task for cell in grid} == set(TASKS)
-    assert {cell.task for cell in grid if cell.arm == ABLATION} == {"DQN LoopFarm"}
+    ablated = {(cell.task, cell.scale) for cell in grid if cell.arm == ABLATION}
+    assert ablated == {("DQN KeyDoorTV", "unit"), *(("DQN LoopFarm", size) for size in SCALES)}
     for arm in ARMS:
         scales = {cell.scale for cell in grid if cell.arm == arm}
         assert scales == ({"0"} if arm == "no bonus" else set(SCALES))
@@ -155,4 +156,4 @@ def test_the_page_shows_what_the_committed_runs_say() -> None:
     page = (docs / "off_policy_study.md").read_text()
     assert design.report(rows) in page
     assert design.answers(rows) in page
-    assert f"\n{len(rows)} of the 510 runs" in page
+    assert f"\n{len(rows)} of the 520 runs" in page

@@ -50,11 +50,13 @@ ARMS = {
 }
 """The arms, and the name of the shaping of each."""
 AT_SAMPLING = "ADOPS at sampling"
-ABLATION = "ADOPS at sampling, TDCritic"
-"""On LoopFarm only: separates when F′ is computed from which critic computes it."""
 NO_BONUS, UNIT = "0", "unit"
 SCALES = ("1", "0.3", UNIT)
 """What the bonus is multiplied by; UNIT divides it by the root mean square of its return."""
+ABLATION = "ADOPS at sampling, TDCritic"
+"""Separates when F′ is computed from which critic computes it."""
+ABLATED = {"DQN LoopFarm": SCALES, "DQN KeyDoorTV": (UNIT,)}
+"""Where that arm ran."""
 SEEDS = 10
 
 
@@ -71,9 +73,10 @@ def cells(seeds: int) -> Iterator[Cell]:
     """Yield all runs, seed by seed, so that partial results are balanced."""
     for seed in range(seeds):
         for task in TASKS:
-            arms = [*ARMS, ABLATION] if task == "DQN LoopFarm" else [*ARMS]
-            for arm in arms:
-                for scale in (NO_BONUS,) if arm == "no bonus" else SCALES:
+            sizes = {arm: (NO_BONUS,) if arm == "no bonus" else SCALES for arm in ARMS}
+            sizes[ABLATION] = ABLATED.get(task, ())
+            for arm, scales in sizes.items():
+                for scale in scales:
                     yield Cell(task, arm, scale, seed)
 
 
