@@ -55,7 +55,7 @@ SCALES = ("1", "0.3", UNIT)
 """What the bonus is multiplied by; UNIT divides it by the root mean square of its return."""
 ABLATION = "ADOPS at sampling, TDCritic"
 """Separates when F′ is computed from which critic computes it."""
-ABLATED = {"DQN LoopFarm": SCALES, "DQN KeyDoorTV": (UNIT,)}
+ABLATED = {"DQN LoopFarm": SCALES, "DQN KeyDoorTV": (UNIT,), "SAC Fountain": (UNIT,)}
 """Where that arm ran."""
 SEEDS = 10
 
@@ -74,7 +74,7 @@ def cells(seeds: int) -> Iterator[Cell]:
     for seed in range(seeds):
         for task in TASKS:
             sizes = {arm: (NO_BONUS,) if arm == "no bonus" else SCALES for arm in ARMS}
-            sizes[ABLATION] = ABLATED.get(task, ())
+            sizes[ABLATION] = ABLATED[task]
             for arm, scales in sizes.items():
                 for scale in scales:
                     yield Cell(task, arm, scale, seed)
