@@ -150,10 +150,47 @@ def test_questions_are_answered_by_fishers_test_with_holms_correction() -> None:
     assert answer_to("O1", few, seeds=9)[-1] == "supported"
 
 
+DOCS = Path(off_policy.__file__).parents[1] / "docs"
+
+
 def test_the_page_shows_what_the_committed_runs_say() -> None:
-    docs = Path(off_policy.__file__).parents[1] / "docs"
-    rows = design.read(docs / "data" / "off_policy_study.csv")
-    page = (docs / "off_policy_study.md").read_text()
+    rows = design.read(DOCS / "data" / "off_policy_study.csv")
+    page = (DOCS / "off_policy_study.md").read_text()
     assert design.report(rows) in page
     assert design.answers(rows) in page
-    assert f"\n{len(rows)} of the 530 runs" in page
+    assert {design.key_of(row) for row in rows} == set(cells(10))
+    assert f"all of the {len(rows)} runs" in page
+
+
+def test_counts_in_the_text_are_those_of_the_committed_runs() -> None:
+    groups = design.grouped(design.read(DOCS / "data" / "off_policy_study.csv"))
+    farm, tv, fountain = TASKS
+
+    def solved(*arms: str, tasks: Any = TASKS, sizes: Any = SCALES) -> tuple[int, int]:
+        runs = [run for key, g in groups.items() for run in g.solved
+                if key[0] in tasks and key[1] in arms and key[2] in sizes]  # fmt: skip
+        return sum(runs), len(runs)
+
+    assert solved("raw") == (0, 90)
+    assert solved("no bonus", sizes=["0"]) == (30, 30)
+    best = solved(ABLATION, tasks=[farm, tv], sizes=["unit"])
+    other = solved("ADOPS at sampling", tasks=[farm, tv], sizes=["unit"])
+    assert (best, other) == ((20, 20), (13, 20))
+    assert solved("ADOPS at sampling", tasks=[fountain], sizes=["unit"]) == (9, 10)
+    assert solved(ABLATION, tasks=[fountain]) == (2, 10)
+    assert solved("ADOPS stored", tasks=[farm, tv], sizes=["unit"]) == (20, 20)
+    assert solved("guarded", sizes=["unit"]) == (17, 30)
+    of_sac = [
+        [solved(arm, tasks=[fountain], sizes=[size])[0] for size in SCALES]
+        for arm in ("ADOPS stored", "ADOPS at sampling")
+    ]
+    assert of_sac == [[1, 0, 3], [7, 10, 9]]
+    tv_rows = [
+        row for row in design.read(DOCS / "data" / "off_policy_study.csv")
+        if (row["task"], row["arm"], row["scale"]) == (tv, "ADOPS at sampling", "unit")
+    ]  # fmt: skip
+    assert min(max(map(float, row["curve"].split())) for row in tv_rows) > 0.7
+    first = design.read(DOCS / "data" / "off_policy_first_critic.csv")
+    for size, count in zip(SCALES, (2, 8, 4), strict=True):
+        finals = [float(row["final_return"]) for row in first if row["scale"] == size]
+        assert (sum(final >= design.SOLVED for final in finals), len(finals)) == (count, 10)
