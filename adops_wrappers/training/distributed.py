@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterable
@@ -70,6 +71,10 @@ class Ranks:
         if cuda and torch.cuda.is_available():
             self.device = self._own_gpu()
         if self.world > 1:
+            # Its functions have the group of the moment as a default argument. Imported later, as
+            # optimisers do, it would keep the group alive after `close`, and a thread of gloo that
+            # needs Python while the interpreter ends aborts the process.
+            importlib.import_module("torch.distributed.nn.functional")
             # Objects go through gloo, gradients on GPUs through NCCL.
             dist.init_process_group(
                 "gloo" if self.device.type == "cpu" else "cpu:gloo,cuda:nccl",

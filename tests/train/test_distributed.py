@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -35,14 +36,16 @@ def start_two(*flags: str) -> Child:
     return zygote().start([*command, str(TRAIN / "ppo_rnd.py"), *flags])
 
 
+def variables_of_ranks() -> list[dict[str, str]]:
+    """What torchrun tells each of two ranks."""
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    shared |= {"TORCHELASTIC_RUN_ID": "test", "OMP_NUM_THREADS": "1"}
+    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+
+
 def start_ranks(*flags: str) -> list[Child]:
     """Start both ranks without a launcher, which is quicker."""
-    variables = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    variables |= {"TORCHELASTIC_RUN_ID": "test", "OMP_NUM_THREADS": "1"}
-    return [
-        start_script("ppo_rnd.py", *flags, **variables, RANK=str(rank), LOCAL_RANK=str(rank))
-        for rank in range(2)
-    ]
+    return [start_script("ppo_rnd.py", *flags, **own) for own in variables_of_ranks()]
 
 
 def free_port() -> int:
@@ -173,6 +176,28 @@ def test_every_rank_normalises_alike(two):
     assert first["moments"][0] == ITERATIONS * 64
     assert state["shared"]["whitening"]["count"] == pytest.approx((1 + ITERATIONS) * 64)
     assert not torch.equal(first["returns"], second["returns"])
+
+
+LEAVING = """
+import os, pathlib, torch
+from adops_wrappers.training.distributed import Ranks
+ranks = Ranks(2, cuda=False)
+torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports much of torch
+ranks.gather(1)
+ranks.close()
+names = [path.read_text() for path in pathlib.Path("/proc/self/task").glob("*/comm")]
+raise SystemExit(any("gloo" in name for name in names))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_no_thread_outlives_the_group():
+    """It would abort the process if it needed Python while the interpreter ends."""
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", LEAVING], env={**os.environ, **own})
+        for own in variables_of_ranks()
+    ]
+    assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
 
 
 def test_envs_of_the_ranks_have_their_own_seeds(two):
