@@ -199,7 +199,12 @@ def main(argv: list[str] | None = None) -> int:
     """Run or report."""
     line = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     line.add_argument("directory", type=Path, help="where results.csv is, or will be")
-    line.add_argument("--tier", choices=["study", "smoke"], default="study", help="smoke: short")
+    line.add_argument(
+        "--tier",
+        choices=["study", "smoke"],
+        default="study",
+        help="smoke: one seed, 1,200 steps per run",
+    )
     line.add_argument("--seeds", type=int, default=SEEDS, help=f"runs of each arm ({SEEDS})")
     line.add_argument("--workers", type=int, default=1, help="the number of processes (1)")
     line.add_argument("--report", action="store_true", help="print tables and run nothing")

@@ -179,7 +179,7 @@ def test_every_rank_normalises_alike(two):
 
 
 LEAVING = """
-import os, pathlib, torch
+import pathlib, torch
 from adops_wrappers.training.distributed import Ranks
 ranks = Ranks(2, cuda=False)
 torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])  # imports much of torch
