@@ -14,9 +14,9 @@ import numpy as np
 
 from adops_wrappers import __version__
 from adops_wrappers._files import write_atomically
-from adops_wrappers.inspect import diagnosis, plots
+from adops_wrappers.inspect import diagnosis, plots, run_diagnosis
 from adops_wrappers.inspect.conflicts import conflict_mask, conflicts
-from adops_wrappers.inspect.diagnosis import number, share
+from adops_wrappers.inspect.findings import Finding, number, share
 from adops_wrappers.inspect.plots.conflicts import action_name
 from adops_wrappers.inspect.plots.style import require_matplotlib
 from adops_wrappers.inspect.recording import Recording
@@ -136,8 +136,8 @@ def _run_section(run: Run) -> str:
     return "".join(
         [
             f"<h2>Training: {html.escape(run.title)}</h2>\n",
-            _paragraph(diagnosis.summarize_run(run)),
-            _findings(diagnosis.diagnose_run(run)),
+            _paragraph(run_diagnosis.summarize_run(run)),
+            _findings(run_diagnosis.diagnose_run(run)),
             _figure(plots.plot_training(run), "Training curves"),
         ]
     )
@@ -203,9 +203,7 @@ def _paragraph(lines: Sequence[str]) -> str:
     return f"<p>{html.escape(' '.join(lines))}</p>\n"
 
 
-def _findings(findings: Sequence[diagnosis.Finding]) -> str:
-    if not any(finding.kind == "warning" for finding in findings):
-        findings = [*findings, diagnosis.Finding("note", "No warnings", "Nothing looks broken.")]
+def _findings(findings: Sequence[Finding]) -> str:
     return "".join(
         f'<div class="{f.kind}"><strong>{"Warning: " if f.kind == "warning" else ""}'
         f"{html.escape(f.title)}.</strong> {html.escape(f.text)}</div>\n"

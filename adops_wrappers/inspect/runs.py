@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+from array import array
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,60 @@ from adops_wrappers._files import read_json
 from adops_wrappers.arrays import FloatArray
 
 
-class Run:
-    """The columns of `metrics.csv` in a run directory, one value per iteration.
+class Metrics:
+    """The metrics of a run, a column each with one value per iteration; NaN for an empty cell.
 
-    Empty cells are NaN. `config.json` beside it, if there is one, names the method and the env.
+    Args:
+        config: The contents of config.json, which names the method and the env.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+        self._columns: dict[str, array[float]] = {}
+
+    def append(self, row: Mapping[str, float | None]) -> None:
+        """Add an iteration; the first one decides which columns there are."""
+        for name in self._columns or row:
+            value = row.get(name)
+            column = self._columns.setdefault(name, array("d"))
+            column.append(math.nan if value is None else value)
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return np.array(self._columns[name])
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values()), ()))
+
+    def has(self, name: str) -> bool:
+        """Whether the column is there and holds any finite value."""
+        return name in self._columns and bool(np.isfinite(self._columns[name]).any())
+
+    @property
+    def x(self) -> FloatArray:
+        """The environment steps, or else the iterations."""
+        return self["global_step" if self.has("global_step") else "iteration"]
+
+    @property
+    def x_label(self) -> str:
+        """What `x` counts."""
+        return "environment steps" if self.has("global_step") else "iteration"
+
+    def setting(self, name: str, otherwise: Any = None) -> Any:
+        """Return a setting of the run, wherever the config keeps it."""
+        for place in (self.config, self.config.get("args", {})):
+            if isinstance(place, dict) and name in place:
+                return place[name]
+        return otherwise
+
+    @property
+    def title(self) -> str:
+        """The env and the method, as far as they are known."""
+        parts = [self.setting("env_id"), self.setting("method") or self.setting("shaping")]
+        return ": ".join(str(part) for part in parts if part)
+
+
+class Run(Metrics):
+    """The columns of `metrics.csv` in a run directory, and `config.json` beside it.
 
     Args:
         path: The run directory.
@@ -34,44 +87,14 @@ class Run:
         cells = read_metrics(self.path)
         if not any(cells.values()):
             raise ValueError(f"{file} holds no complete iteration yet.")
-        self._columns = {
-            name: np.array([float(cell) if cell else np.nan for cell in column])
-            for name, column in cells.items()
-        }
-        self.config = _read_config(self.path / "config.json")
-
-    def __getitem__(self, name: str) -> FloatArray:
-        return self._columns[name]
-
-    def __len__(self) -> int:
-        return len(next(iter(self._columns.values())))
-
-    def has(self, name: str) -> bool:
-        """Whether the column is there and holds any finite value."""
-        return name in self._columns and bool(np.isfinite(self._columns[name]).any())
-
-    @property
-    def x(self) -> FloatArray:
-        """The environment steps, or else the iterations."""
-        return self._columns["global_step" if self.has("global_step") else "iteration"]
-
-    @property
-    def x_label(self) -> str:
-        """What `x` counts."""
-        return "environment steps" if self.has("global_step") else "iteration"
-
-    def setting(self, name: str, otherwise: Any = None) -> Any:
-        """Return a setting of the run, wherever the config keeps it."""
-        for place in (self.config, self.config.get("args", {})):
-            if isinstance(place, dict) and name in place:
-                return place[name]
-        return otherwise
+        super().__init__(_read_config(self.path / "config.json"))
+        for name, column in cells.items():
+            self._columns[name] = array("d", (float(cell or "nan") for cell in column))
 
     @property
     def title(self) -> str:
         """The env and the method, as far as they are known."""
-        parts = [self.setting("env_id"), self.setting("method") or self.setting("shaping")]
-        return ": ".join(str(part) for part in parts if part) or self.path.name
+        return super().title or self.path.name
 
 
 def _read_config(path: Path) -> dict[str, Any]:

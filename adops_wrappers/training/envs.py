@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from adops_wrappers.training.exit import fail
-from adops_wrappers.training.metrics import mean
+from adops_wrappers.training.metrics import Array, mean, ratio
 from adops_wrappers.vector.base import AnyVectorWrapper
 
 if TYPE_CHECKING:
@@ -146,6 +146,10 @@ class Finished(NamedTuple):
     length: int
     counts: tuple[int, ...] = ()
     """What the env counted in it, in the order of `EpisodeStatistics.counts`."""
+    to_go: float = 0.0
+    """The sum, over its steps, of the discounted scaled return from there to its end."""
+    to_go_endless: float = 0.0
+    """The same, if a truncated episode went on with its mean reward."""
 
 
 class EpisodeStatistics(AnyVectorWrapper):
@@ -156,6 +160,7 @@ class EpisodeStatistics(AnyVectorWrapper):
         scale: Factor on the reward.
         end_at_truncation: Whether to report truncated episodes as terminated.
         counts: The keys of `info` under which the env counts what an episode achieved.
+        gamma: The discount of the returns-to-go.
     """
 
     rooms: set[int] | None = None
@@ -167,11 +172,15 @@ class EpisodeStatistics(AnyVectorWrapper):
         scale: float = 1.0,
         end_at_truncation: bool = False,
         counts: Sequence[str] = (),
+        gamma: float = 1.0,
     ) -> None:
         super().__init__(env)
         self.scale, self.end_at_truncation, self.counts = scale, end_at_truncation, counts
+        self.gamma = gamma
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, dtype=np.int64)
+        self.weights, self.to_go = np.zeros((2, self.num_envs))
+        """How often a reward counts in the returns-to-go of the steps so far, and their sum."""
         self.finished: list[Finished] = []
         """The episodes that have ended since the last `take_finished`."""
         self.last_obs: Any = None
@@ -179,8 +188,8 @@ class EpisodeStatistics(AnyVectorWrapper):
 
     def reset(self, **kwargs: Any) -> Any:
         """Reset all rows."""
-        self.returns[:] = 0.0
-        self.lengths[:] = 0
+        for running in (self.returns, self.lengths, self.weights, self.to_go):
+            running[:] = 0
         self.last_obs, info = self.env.reset(**kwargs)
         return self.last_obs, info
 
@@ -190,17 +199,26 @@ class EpisodeStatistics(AnyVectorWrapper):
         reward = np.asarray(reward, dtype=np.float64)
         self.returns += reward
         self.lengths += 1
+        self.weights = 1.0 + self.gamma * self.weights
+        self.to_go += self.weights * reward * self.scale
         ended = np.logical_or(terminated, truncated)
         if ended.any():
-            scores, lengths = self.returns[ended].tolist(), self.lengths[ended].tolist()
             counted = [info["final_info"][key][ended].tolist() for key in self.counts]
             counts = zip(*counted, strict=True) if counted else repeat(())
-            self.finished += map(Finished, scores, lengths, counts)
-            self.returns[ended] = 0.0
-            self.lengths[ended] = 0
+            columns = (self.returns, self.lengths, self.to_go, self._endless(terminated))
+            scores, lengths, *to_go = (column[ended].tolist() for column in columns)
+            self.finished += map(Finished, scores, lengths, counts, *to_go)
+            for running in (self.returns, self.lengths, self.weights, self.to_go):
+                running[ended] = 0
         if self.end_at_truncation:
             terminated, truncated = ended, np.zeros_like(ended)
         return self.last_obs, reward * self.scale, terminated, truncated, info
+
+    def _endless(self, terminated: Any) -> Array:
+        """Return the sums of returns-to-go if episodes that do not terminate never ended."""
+        following = self.scale * self.returns / self.lengths / max(1.0 - self.gamma, 1e-6)
+        goes_on = ~np.asarray(terminated) & (not self.end_at_truncation)
+        return self.to_go + goes_on * self.gamma * self.weights * following
 
     def take_finished(self) -> list[Finished]:
         """Return the episodes that have ended since the last call."""
@@ -212,12 +230,16 @@ class EpisodeStatistics(AnyVectorWrapper):
         return {
             "returns": self.returns.copy(),
             "lengths": self.lengths.copy(),
+            "weights": self.weights.copy(),
+            "to_go": self.to_go.copy(),
             "last_obs": self.last_obs,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
         self.returns[:], self.lengths[:] = state["returns"], state["lengths"]
+        # Runs of version 0.2.0 have none.
+        self.weights[:], self.to_go[:] = state.get("weights", 0.0), state.get("to_go", 0.0)
         self.last_obs = state["last_obs"]
 
 
@@ -255,7 +277,8 @@ def with_statistics(
     has_ram = kind == "atari" and args.atari_backend == "sync"
     statistics = RoomStatistics if has_ram else EpisodeStatistics
     counts = ("stages", "rooms") if "MiniZuma" in args.env_id else ()
-    return statistics(envs, scale, end_at_truncation, counts)
+    gamma = getattr(args, "gamma_ext", 1.0)  # of the learner, if there is one
+    return statistics(envs, scale, end_at_truncation, counts, gamma)
 
 
 def room_of(env: Any) -> int:
@@ -285,11 +308,14 @@ class EpisodeHistory:
         self, finished: Sequence[Finished], counts: Sequence[str] = ()
     ) -> dict[str, float | None]:
         """Return what the episodes of an iteration scored and counted, and those so far."""
+        steps = sum(episode.length for episode in finished)
         return {
             "charts/episodic_return": mean([episode.score for episode in finished]),
             "charts/episodic_length": mean([episode.length for episode in finished]),
             "charts/episodic_return_recent": self.recent_return,
             "charts/episodes": self.episodes,
+            "charts/return_to_go": ratio(sum(e.to_go for e in finished), steps),
+            "charts/return_to_go_endless": ratio(sum(e.to_go_endless for e in finished), steps),
             **{
                 COUNT_TAGS[key]: mean([episode.counts[column] for episode in finished])
                 for column, key in enumerate(counts)

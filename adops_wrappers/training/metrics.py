@@ -22,6 +22,11 @@ def mean(values: Sequence[float] | Array) -> float | None:
     return float(np.mean(values)) if len(values) else None
 
 
+def ratio(total: float, count: int) -> float | None:
+    """Return the total divided by the count, or None if that is 0: an empty cell in the log."""
+    return total / count if count else None
+
+
 def spread(name: str, values: Array) -> dict[str, float | None]:
     """Return the mean and the extremes under NAME_mean, NAME_min and NAME_max."""
     return {f"{name}_{s}": float(getattr(values, s)()) for s in ("mean", "min", "max")}

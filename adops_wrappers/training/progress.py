@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -95,6 +96,11 @@ class Progress:
             print(
                 f"iteration {iteration}/{self.total}, {state}, {left / 60:.1f} min left", flush=True
             )
+
+    def say(self, line: str) -> None:
+        """Print a line above the bar."""
+        self._bar.write(line)
+        sys.stdout.flush()
 
     def close(self) -> None:
         """Close the bar and leave it on the screen."""

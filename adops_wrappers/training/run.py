@@ -23,6 +23,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import nn
 
+from adops_wrappers.inspect import runs
 from adops_wrappers.shaping.methods import find_method
 from adops_wrappers.stack import load_stack_state_dict, stack_state_dict
 from adops_wrappers.training import checkpoint
@@ -38,6 +39,7 @@ from adops_wrappers.training.progress import Clock, Progress, announce_duration
 from adops_wrappers.training.rundir import RunDir
 from adops_wrappers.training.saver import Saver
 from adops_wrappers.training.signals import StopOnSignal
+from adops_wrappers.training.watch import Watch
 
 PACKAGES = ("adops-wrappers", "gymnasium", "numpy", "torch", "ale-py", "minigrid")
 """Packages whose versions config.json records."""
@@ -210,6 +212,9 @@ class Run:
         self._cleanup.callback(stop.restore)
         self._progress = Progress(self.iteration, args.total_iterations, ranks.mute)
         self._cleanup.callback(self._progress.close)
+        if self._log is not None:
+            done = runs.Metrics(self._config()) if self._checkpoint is None else runs.Run(self.path)
+            self._watch = Watch(done, args.total_iterations, self._progress.say)
         several = f", {ranks.world} ranks" if ranks.world > 1 else ""
         method = self._stack.shaper.describe()
         print(f"{self.path}: {method} on {args.env_id}, {self.device}{several}", flush=True)
@@ -257,6 +262,7 @@ class Run:
         if self._log is not None:
             step = self.iteration * self.args.num_envs * self.args.num_steps
             self._log.write(self.iteration, step, metrics)
+            self._watch.add({"iteration": self.iteration, "global_step": step, **metrics})
         self._progress.show(
             self.iteration, metrics["charts/SPS"], metrics["charts/episodic_return_recent"]
         )
@@ -315,6 +321,8 @@ class Run:
             args = dataclasses.asdict(self.args)
             checkpoint.save_model(self.path, args, self._tracked["agent"])
         lost = self._write_status(reason)
+        if self._log is not None:
+            self._watch.summarize()
         if finished:
             print(f"Finished {self.iteration} iterations: {self.path}")
         else:

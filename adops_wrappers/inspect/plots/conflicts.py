@@ -8,7 +8,7 @@ import numpy as np
 
 from adops_wrappers.arrays import FloatArray
 from adops_wrappers.inspect.conflicts import Conflict, conflict_mask, conflicts
-from adops_wrappers.inspect.diagnosis import number, share
+from adops_wrappers.inspect.findings import number, share
 from adops_wrappers.inspect.plots.style import (
     BLUE,
     VERMILION,

@@ -9,7 +9,7 @@ import numpy as np
 
 from adops_wrappers.arrays import FloatArray
 from adops_wrappers.inspect.conflicts import conflict_mask
-from adops_wrappers.inspect.diagnosis import number, share
+from adops_wrappers.inspect.findings import number, share
 from adops_wrappers.inspect.plots.style import (
     BLUE,
     GREEN,
