@@ -16,12 +16,14 @@ from adops_wrappers.inspect.runs import Metrics
 ENOUGH = 20
 """Iterations after which one can tell whether something is learned."""
 EPISODES = 100
-"""The episodes in `charts/episodic_return_recent`. Its first values are means of fewer: those that
-end early, which on many tasks are those that succeed."""
+"""The episodes in `charts/episodic_return_recent`. The first hundred of a run count for nothing:
+episodes that end early come first, and on many tasks these are the ones that succeed."""
 STANDARD_ERRORS = 5.0
 """How many a fall of the return must exceed to be no accident of these episodes."""
 LOWER_ENTROPY, UNIFORM_ENTROPY = 0.85, 0.98
 """Shares of the largest entropy of a run: a policy that has learned, one that has unlearned."""
+CLOSE = 0.1
+"""How far V_E may be from what episodes earn, relative to that, to be right on average."""
 _SHAPED = ("shaping/shaped_min", "shaping/shaped_max", "shaping/shaped_mean")
 
 
@@ -69,7 +71,7 @@ def diagnose_run(run: Metrics) -> list[Finding]:
 
 
 class _Course(NamedTuple):
-    """The mean return of the last `EPISODES` episodes over a run, once there are as many."""
+    """The mean return of the last `EPISODES` episodes over a run, without the first ones."""
 
     returns: FloatArray
     best: float
@@ -90,7 +92,7 @@ class _Course(NamedTuple):
         if not all(run.has(name) for name in names):
             return None
         smooth, episodes, returns = (run[name] for name in names)
-        full = episodes >= EPISODES
+        full = episodes >= 2 * EPISODES
         if not full.any():
             return None
         iterations, values = run["iteration"][full], smooth[full]
@@ -103,15 +105,16 @@ class _Course(NamedTuple):
 def _scatter(returns: FloatArray, episodes: FloatArray) -> float:
     """Return the standard deviation of one episode's return, from means of few episodes each.
 
-    Consecutive means are compared, so that learning adds little to it.
+    Only a mean that its neighbours on both sides lie above, or below, tells of chance: learning and
+    unlearning go one way.
     """
     counts = np.diff(episodes, prepend=0.0)
     some = (counts > 0) & np.isfinite(returns)
     means, counts = returns[some], counts[some]
-    if len(means) < 2:
+    if len(means) < 3:
         return 0.0
-    steps = np.square(np.diff(means)) / (1.0 / counts[1:] + 1.0 / counts[:-1])
-    return float(np.sqrt(steps.mean()))
+    before, after = np.diff(means)[:-1], np.diff(means)[1:]
+    return float(np.sqrt(np.mean(np.maximum(0.0, -before * after) * counts[1:-1])))
 
 
 def _return(run: Metrics) -> Iterator[Finding]:
@@ -131,8 +134,8 @@ def _return(run: Metrics) -> Iterator[Finding]:
         "The return fell and stayed down",
         f"The mean return of the last {EPISODES} episodes was {number(course.best)} at iteration "
         f"{course.best_at}, and is {number(course.now)} now. In the last {len(late)} iterations it "
-        f"was never above {number(float(late.max()))}: more than half of what had been gained is "
-        "lost. Try a smaller learning rate, a smaller entropy bonus or scaled advantages.",
+        f"was never above {number(float(late.max()))}. Try a smaller learning rate, a smaller "
+        "entropy bonus or scaled advantages.",
     )
 
 
@@ -156,12 +159,17 @@ def _entropy(run: Metrics) -> Iterator[Finding]:
     )
 
 
-def _promises(run: Metrics) -> Iterator[Finding]:
+def _promised(run: Metrics) -> list[float]:
+    """Return the latest means of V_E and of what episodes earn, as far as they are known."""
     names = ("charts/value_ext", "charts/return_to_go", "charts/return_to_go_endless")
-    if all(run.has(name) for name in names):
-        means = [_mean(run[name][recent(run)]) for name in names]
-        if np.isfinite(means).all():
-            yield findings.value_against_returns(*means)
+    means = [_mean(run[name][recent(run)]) for name in names if run.has(name)]
+    return means if len(means) == len(names) and np.isfinite(means).all() else []
+
+
+def _promises(run: Metrics) -> Iterator[Finding]:
+    promised = _promised(run)
+    if promised:
+        yield findings.value_against_returns(*promised)
 
 
 def _conflicts(run: Metrics) -> Iterator[Finding]:
@@ -225,6 +233,16 @@ def _critic(run: Metrics) -> Iterator[Finding]:
         return
     if explained >= findings.NO_EXPLAINED_VARIANCE:
         yield fine(f"the explained variance of V_E ({number(explained)})")
+        return
+    value, earned, _ = _promised(run) or (0.0, 0.0, 0.0)
+    if abs(value - earned) < CLOSE * abs(earned):
+        yield Finding(
+            "note",
+            "There is little for the critic to explain",
+            f"V_E has an explained variance of {number(explained)}, but a mean of {number(value)} "
+            f"beside {number(earned)} earned: what is left of the returns' variance is mostly "
+            "chance. Of the signs of A_E many are chance too.",
+        )
         return
     yield Finding(
         "warning",

@@ -64,7 +64,7 @@ class Log:
                 self.columns = ["iteration", "global_step", *metrics]
                 self._append(self.columns)
             cells = [metrics[name] for name in self.columns[2:]]
-            self._append([iteration, global_step, *("" if c is None else repr(c) for c in cells)])
+            self._append([iteration, global_step, *map(_cell, cells)])
             if self._events is not None:
                 self._events.write(global_step, metrics)
 
@@ -118,6 +118,13 @@ class Log:
                 f"cannot write to {self.path.parent}: {what}. The last checkpoint is safe: free "
                 f"some space and continue with --resume {self.path.parent}"
             )
+
+
+def _cell(value: float | None) -> str:
+    """Write a number so that it reads back the same, whether it is Python's or NumPy's."""
+    if value is None:
+        return ""
+    return repr(value if isinstance(value, int) else float(value))
 
 
 class _Events:

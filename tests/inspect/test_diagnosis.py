@@ -7,14 +7,21 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from adops_wrappers.inspect import ShapingRecorder, diagnosis, size
+from adops_wrappers.inspect import ShapingRecorder, diagnosis, findings, size
 from tests import toolkit as tk
 from tests.inspect import synthetic
 from tests.inspect.stacks import GAMMAS, run, stack
 
+CHECKED = "Checked, and unremarkable"
+
 
 def titles(recording: Any, **more: Any) -> dict[str, str]:
-    return {f.title: f.kind for f in diagnosis.diagnose(recording, **more)}
+    found = diagnosis.diagnose(recording, **more)
+    return {f.title: f.kind for f in found if f.title not in (CHECKED, "No episode ended")}
+
+
+def text(recording: Any, title: str) -> str:
+    return next(f.text for f in diagnosis.diagnose(recording) if f.title == title)
 
 
 def test_explained_variance_equals_a_slow_reference(tmp_path: Path) -> None:
@@ -61,7 +68,7 @@ def test_an_exact_critic_explains_everything(tmp_path: Path) -> None:
 
 def test_a_recording_without_reward_cannot_judge_its_critic(tmp_path: Path) -> None:
     found = titles(synthetic.make(tmp_path, intrinsic=np.full(20, 0.1)))
-    assert found["V_E could not be checked"] == "note"
+    assert found["How much V_E explains could not be checked"] == "note"
     assert found["The critic sees no bad action"] == "note"
     assert "warning" not in found.values()
 
@@ -206,3 +213,121 @@ def test_a_bonus_far_from_unit_size_is_told_with_the_values_it_makes(tmp_path: P
         if "is large" in f.title
     )
     assert "V_I has" not in text
+
+
+# What episodes earn, and what V_E promises
+
+
+def episodes(folder: Path, earned: Any, value: float, *, cut: bool = True, steps: int = 10) -> Any:
+    """Episodes of so many steps, each paid at its last one; V_E is the same everywhere."""
+    ends = np.tile(np.arange(steps) == steps - 1, len(earned))
+    return synthetic.make(
+        folder,
+        reward=np.repeat(earned, steps) * ends,
+        truncated=ends & cut,
+        terminated=ends & (not cut),
+        value_ext=np.full(len(ends), value),
+        next_value_ext=np.full(len(ends), value),
+    )
+
+
+DISAGREE = "V_E and the returns disagree"
+NOTHING = "The episodes earn nothing"
+
+
+def test_episodes_that_earn_nothing_while_v_e_promises_much_are_told(tmp_path: Path) -> None:
+    recording = episodes(tmp_path, [0.0] * 4, 0.65)
+    found = titles(recording)
+    assert (found[NOTHING], found[DISAGREE]) == ("warning", "warning")
+    assert "In 4 of the 4 episode(s) that ended, R was 0" in text(recording, NOTHING)
+    assert "V_E averages 0.65, but from the same steps" in text(recording, DISAGREE)
+    assert "earned 0 (discounted). It promises too much" in text(recording, DISAGREE)
+    assert DISAGREE not in titles(episodes(tmp_path, [0.0] * 4, 0.05))  # as good as 0
+
+
+def test_episodes_earn_nothing_if_more_than_half_of_them_do(tmp_path: Path) -> None:
+    assert NOTHING in titles(episodes(tmp_path, [0.0, 0.0, 1.0], 0.0))
+    half = episodes(tmp_path, [0.0, 1.0], 0.0)
+    assert NOTHING not in titles(half)
+    assert "a mean return of 0.5, and nothing in 1 of 2" in text(half, CHECKED)
+    unfinished = synthetic.make(tmp_path, intrinsic=np.full(20, 0.1))
+    assert NOTHING not in titles(unfinished)
+    kinds = {f.title: f.kind for f in diagnosis.diagnose(unfinished)}
+    assert kinds["No episode ended"] == "note"
+
+
+def test_a_reward_that_cancels_out_is_not_nothing(tmp_path: Path) -> None:
+    ends = np.arange(4) == 3
+    recording = synthetic.make(tmp_path, reward=[1.0, 0.0, 0.0, -1.0], terminated=ends)
+    assert NOTHING not in titles(recording)
+
+
+@pytest.mark.parametrize(
+    ("value", "cut", "told"),
+    [(0.5, False, ""), (3.0, False, "too much"), (0.1, False, "too little"), (1.0, True, "")],
+)
+def test_v_e_may_go_on_past_a_truncation_but_not_past_an_end(
+    tmp_path: Path, value: float, cut: bool, told: str
+) -> None:
+    """With γ = .9 the steps of an episode are worth .651 on average; going on at .1 a step adds
+    γ^(steps left) each, .586 on average."""
+    recording = episodes(tmp_path, [1.0, 1.0], value, cut=cut)
+    assert (DISAGREE in titles(recording)) == bool(told)
+    if told:
+        words = text(recording, DISAGREE)
+        assert f"earned {0.1 * (1 - 0.9**10) / 0.1:.3g} (discounted)" in words
+        assert f"promises {told}" in words
+
+
+def test_returns_to_go_equal_a_slow_reference(tmp_path: Path) -> None:
+    """On several rows, in every autoreset mode, with episodes that end both ways."""
+    for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
+        env = ShapingRecorder(stack("adops", tk.make_vector("sync", mode)), tmp_path / "a.npz")
+        run(env, mode, interrupt=False)
+        recording = env.finish()
+        assert recording.truncated.any()
+        assert recording.terminated.any()
+        acts = np.random.default_rng(5).integers(0, 3, (60, 3))
+        earned, endless, values = [], [], []
+        for steps in tk.record(tk.make_vector("sync", mode), acts, 11, mode):
+            for episode in tk.episodes_of(steps):
+                if not (episode[-1].terminated or episode[-1].truncated):
+                    continue
+                rate = sum(step.reward for step in episode) / len(episode)
+                after = 0.0 if episode[-1].terminated else rate / (1 - tk.GAMMA_EXT)
+                now = 0.0
+                for step in reversed(episode):
+                    now = step.reward + tk.GAMMA_EXT * now
+                    after = step.reward + tk.GAMMA_EXT * after
+                    earned.append(now)
+                    endless.append(after)
+                    values.append(float(tk.critic(step.obs)[0]))
+        expected = findings.value_against_returns(*map(np.mean, (values, earned, endless)))
+        assert expected in list(diagnosis._promises(recording))
+
+
+# Conflicts
+
+
+def test_a_high_conflict_rate_is_told_with_what_is_left_of_it(tmp_path: Path) -> None:
+    fights = np.arange(100) < 37
+    columns = {"reward": -1.0, "intrinsic": np.where(fights, 2.0, 0.5)}
+    often = "The bonus often fights the task"
+    raw = synthetic.make(tmp_path, {"method": "none"}, **columns)
+    assert titles(raw)[often] == "warning"
+    assert "A_E at 37 % of steps" in text(raw, often)
+    assert "told the opposite of the task at 37 % of steps" in text(raw, often)
+    clamped = synthetic.make(tmp_path, **columns, shaped=np.where(fights, 0.9, 0.5))
+    assert titles(clamped)[often] == "note"
+    assert "told the opposite of the task at 0 % of steps" in text(clamped, often)
+    columns["intrinsic"] = np.where(np.arange(100) < 25, 2.0, 0.5)
+    seldom = synthetic.make(tmp_path, {"method": "none"}, **columns)
+    assert often not in titles(seldom)
+    assert "how often the bonus fights the task (25 % of steps)" in text(seldom, CHECKED)
+
+
+def test_nothing_is_called_fine_without_having_been_checked(tmp_path: Path) -> None:
+    plain = synthetic.make(tmp_path, critic=False, intrinsic=np.ones(3))
+    assert text(plain, CHECKED) == (
+        "the size of F′ (at most 1). None of this says that the agent does well at its task."
+    )

@@ -117,7 +117,9 @@ def test_a_recording_without_conflicts_says_so(tmp_path: Path) -> None:
     synthetic.make(tmp_path, intrinsic=np.ones(5))
     parsed = Page(write_report(tmp_path / "synthetic.npz", tmp_path / "out.html"))
     assert "There is no conflict" in parsed.text
-    assert "Nothing looks broken" in parsed.text
+    assert "Checked, and unremarkable" in parsed.text
+    assert "how often the bonus fights the task (0 % of steps)" in parsed.text
+    assert "Nothing looks broken" not in parsed.text
 
 
 def test_a_run_directory_with_a_recording(tmp_path: Path) -> None:

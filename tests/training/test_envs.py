@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -52,7 +53,7 @@ def test_episodes_are_counted_unscaled_and_rewards_scaled():
         obs, reward, *_ = envs.step(np.zeros(2, dtype=int))
         assert reward.tolist() == [5.0, 5.0]
         assert envs.last_obs is obs
-    assert envs.take_finished() == [Finished(30.0, 3)] * 2
+    assert envs.take_finished() == [Finished(30.0, 3, (), 30.0, 30.0)] * 2
     assert envs.take_finished() == []
     assert envs.returns.tolist() == [10.0, 10.0]
     assert envs.lengths.tolist() == [1, 1]
@@ -83,6 +84,42 @@ def test_running_episodes_come_back():
     for envs in (first, second):
         envs.step(np.zeros(2, dtype=int))
     assert second.returns.tolist() == first.returns.tolist() == [20.0, 20.0]
+    assert second.weights.tolist() == first.weights.tolist() == [2.0, 2.0]
+    assert second.to_go.tolist() == first.to_go.tolist() == [15.0, 15.0]
+
+
+def test_running_episodes_of_version_0_2_0_come_back():
+    envs = statistics()
+    envs.reset(seed=0)
+    state = envs.state_dict()
+    del state["weights"], state["to_go"]
+    envs.load_state_dict(state)
+    assert envs.to_go.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("end_at_truncation", [False, True])
+def test_returns_to_go_are_the_exact_sums_over_an_episode(end_at_truncation):
+    """CartPole pays 1 a step. Halved and discounted by .9, the last k steps are worth
+    5·(1 − .9^k); where a truncated episode goes on at that rate, every step is worth 5."""
+    args = SimpleNamespace(**vars(EnvArgs(env_id="CartPole-v1", reward_scale=0.5)), gamma_ext=0.9)
+    args.max_episode_steps = 12
+    envs = with_statistics(make_vector_env(args, "other", 2), args, "other", end_at_truncation)
+    envs.reset(seed=0)
+    history, finished = EpisodeHistory(), []
+    for step in range(60):
+        # The first pole is pushed over, the second is kept up until it is cut off.
+        envs.step(np.array([0, step % 2]))
+        finished += envs.take_finished()
+    assert {episode.length == 12 for episode in finished} == {True, False}
+    for _, length, _, to_go, endless in finished:
+        earned = sum(5 * (1 - 0.9**k) for k in range(1, length + 1))
+        goes_on = length == 12 and not end_at_truncation
+        assert to_go == pytest.approx(earned, rel=1e-12)
+        assert endless == pytest.approx(5 * length if goes_on else earned, rel=1e-12)
+    metrics, steps = history.metrics(finished), sum(episode.length for episode in finished)
+    assert metrics["charts/return_to_go"] == sum(e.to_go for e in finished) / steps
+    assert metrics["charts/return_to_go_endless"] == sum(e.to_go_endless for e in finished) / steps
+    assert history.metrics([])["charts/return_to_go"] is None
 
 
 def test_history_keeps_the_last_hundred_episodes():

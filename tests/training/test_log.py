@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -42,6 +43,15 @@ def test_rows_are_written_as_the_csv_module_reads_them(tmp_path):
             ["2", "128", repr(2 / 3), ""],
         ]
     assert read_metrics(tmp_path)["a/b"] == [repr(1 / 3), repr(2 / 3)]
+
+
+def test_numbers_of_numpy_are_written_as_numbers(tmp_path):
+    log = Log(tmp_path)
+    log.write(1, 64, {"a": np.float64(1 / 3), "b": np.float32(0.1), "c": np.int64(3), "d": 3})
+    log.close()
+    assert [cell for (cell,) in read_metrics(tmp_path).values()] == [
+        *("1", "64", repr(1 / 3), repr(float(np.float32(0.1))), "3.0", "3")
+    ]
 
 
 def test_a_row_is_there_as_soon_as_it_is_written(tmp_path):

@@ -37,7 +37,7 @@ class Args(ScriptArgs):
     total_iterations: int = 6
 
 
-def random_walk(args, stop_after=None, watch=None):
+def random_walk(args, stop_after=None, watch=None, returns=None):
     """A script without a learner: walks at random, and remembers the sum of what it saw."""
     agent = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(agent.weight)
@@ -59,7 +59,9 @@ def random_walk(args, stop_after=None, watch=None):
             run.log(
                 {
                     "charts/SPS": 1.0,
-                    "charts/episodic_return_recent": None,
+                    "charts/episodic_return": returns and returns[iteration - 1],
+                    "charts/episodic_return_recent": returns and returns[iteration - 1],
+                    "charts/episodes": 100 * iteration,
                     "seen": seen,
                     "weight": agent.weight.item(),
                 }
@@ -83,6 +85,23 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path, capsys):
     assert read_status(cut)["finished"]
     found = checkpoint.load(cut)
     assert found.state["shared"]["agent"]["weight"].item() == float(whole["weight"][-1])
+
+
+def test_a_return_that_was_lost_is_told_while_the_run_goes_on_and_at_its_end(tmp_path, capsys):
+    path, returns = tmp_path / "run", [0.0] * 10 + [0.9] * 5 + [0.0] * 15
+    args = Args(run_dir=str(path), checkpoint_every=24, total_iterations=30)
+    with pytest.raises(KeyboardInterrupt):
+        random_walk(args, stop_after=26, returns=returns)
+    warning = "warning: The return fell and stayed down. The mean return of the last 100 episodes "
+    warning += "was 0.9 at iteration 11, and is 0 now."
+    said = capsys.readouterr().out
+    assert said.count("warning") == said.count(f"Iteration 20: {warning}") == 1
+    random_walk(Args(**{**vars(args), "resume": str(path)}), returns=returns)
+    said = capsys.readouterr().out
+    assert said.count("warning") == said.count(f"Iteration 25: {warning}") == 1
+    end = said[said.index("The run CliffWalking-v1: none has 30 iterations") :]
+    assert "is 0 at the end; the best was 0.9, at iteration 11." in end
+    assert end.index("Warning: The return fell") < end.index("Finished 30 iterations")
 
 
 def test_runs_started_in_the_same_second_have_directories_of_their_own(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from adops_wrappers.inspect import (
     Recording,
     ShapingRecorder,
     conflicts,
-    diagnosis,
+    findings,
     plots,
     reshape,
 )
@@ -54,7 +54,7 @@ def test_sign_plane_shows_every_conflict_before_and_none_after(recording: Record
     assert len(crosses.get_xdata()) == len(conflicts(recording)) > 20
     assert len(lines(after, style.VERMILION)[0].get_xdata()) == 0
     assert len(lines(after, style.BLUE)[0].get_xdata()) == recording.valid.sum()
-    share = diagnosis.share(wrong.sum() / recording.valid.sum())
+    share = findings.share(wrong.sum() / recording.valid.sum())
     assert share in before.get_title(loc="left")
     assert ": 0 % of" in after.get_title(loc="left")
 
@@ -121,7 +121,7 @@ def test_methods_are_logarithmic_only_where_one_explodes(tmp_path: Path) -> None
     assert scales == {"none": "linear", "pbim": "symlog", "grm": "linear", "adops": "linear"}
     title = next(a.get_title(loc="left") for a in figure.axes if "pbim" in a.get_title(loc="left"))
     debt = sum(0.99 ** -(k + 1.0) for k in range(steps - 1))
-    assert diagnosis.number(-debt) in title
+    assert findings.number(-debt) in title
     assert "t = 1499" in title
 
 
@@ -216,7 +216,7 @@ def test_training_curves_show_the_logged_columns(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_numbers_read_well(value: float, text: str) -> None:
-    assert diagnosis.number(value) == text
+    assert findings.number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_numbers_read_well(value: float, text: str) -> None:
     ],
 )  # fmt: skip
 def test_shares_are_never_rounded_to_nothing_or_all(value: float, text: str) -> None:
-    assert diagnosis.share(value) == text
+    assert findings.share(value) == text
 
 
 def test_the_users_style_and_figures_are_left_alone(recording: Recording) -> None:
