@@ -40,7 +40,11 @@ def in_order(found: Iterable[Finding]) -> list[Finding]:
     checked = [finding.title for finding in found if finding.kind == "fine"]
     told = [finding for kind in ("warning", "note") for finding in found if finding.kind == kind]
     if checked:
-        text = f"{'; '.join(checked)}. None of this says that the agent does well at its task."
+        listed = "; ".join(checked)
+        text = (
+            f"{listed[0].upper()}{listed[1:]}. None of this says that the agent does well at its "
+        )
+        text += "task."
         told.append(Finding("note", "Checked, and unremarkable", text))
     return told
 

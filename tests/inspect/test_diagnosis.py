@@ -329,5 +329,5 @@ def test_a_high_conflict_rate_is_told_with_what_is_left_of_it(tmp_path: Path) ->
 def test_nothing_is_called_fine_without_having_been_checked(tmp_path: Path) -> None:
     plain = synthetic.make(tmp_path, critic=False, intrinsic=np.ones(3))
     assert text(plain, CHECKED) == (
-        "the size of F′ (at most 1). None of this says that the agent does well at its task."
+        "The size of F′ (at most 1). None of this says that the agent does well at its task."
     )

@@ -96,7 +96,7 @@ def test_a_return_that_lost_half_of_its_gain_fell(
     run = course(rise_and_fall(start, best, end))
     assert (FELL in titles(run)) == told
     if not told:
-        assert "the return (" in text(run, CHECKED)
+        assert "return (" in text(run, CHECKED)
 
 
 @pytest.mark.parametrize(("best", "end"), [(0.6, 0.2), (-100.0, -160.0)])
@@ -292,6 +292,6 @@ def test_what_was_checked_is_listed_and_nothing_else_is_claimed() -> None:
     (only,) = diagnose_run(run)
     assert (only.kind, only.title) == ("note", CHECKED)
     assert only.text == (
-        "the return (1, 1 at best); the entropy (1.5, 1.5 at most); the explained variance of V_E "
+        "The return (1, 1 at best); the entropy (1.5, 1.5 at most); the explained variance of V_E "
         "(0.5). None of this says that the agent does well at its task."
     )
