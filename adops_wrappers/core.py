@@ -93,7 +93,6 @@ class ShapingCore:
         self._warned_large = False
         self.observers: list[Observer] = []
         """Whoever is shown the transitions; a learning critic joins them."""
-        self._observations_needed = False
         if consults_critic and self.critic is not None:
             self.critic.attach(layout, shaper.discounts, self.int_bootstrap)
 
@@ -152,7 +151,6 @@ class ShapingCore:
         # Asked at every step: the agent's function may be registered at any time.
         if critic is not None and critic.needs_observations and critic not in self.observers:
             self.observers.append(critic)
-        self._observations_needed = any(o.needs_observations for o in self.observers)
         self._keep_observation()
         self._acted_on = self.episodes.last_obs
         if self._now is None or self._outdated():
@@ -218,9 +216,13 @@ class ShapingCore:
         for observer in list(self.observers):
             observer.observe(transition)
 
+    @property
+    def _observations_needed(self) -> bool:
+        return any(observer.needs_observations for observer in self.observers)
+
     def _keep_observation(self) -> None:
         """Keep a copy of s, if one is needed, that neither env nor agent can overwrite."""
-        if self._observations_needed or self.critic is not None or self.potential is not None:
+        if self._looks_at_states() or self._observations_needed:
             self.episodes.keep_observation()
 
     def forget_episodes(self) -> None:

@@ -20,7 +20,11 @@ from adops_wrappers.arrays import (
     to_numpy,
 )
 from adops_wrappers.shaping.base import restore_array
-from adops_wrappers.stack import find_layer
+from adops_wrappers.stack import find_layer, layers
+
+FINAL_OBSERVATION = ("final_obs", "final_observation")
+"""The keys of `info` under which envs report the last observation of an episode that they have
+already reset: Gymnasium's own, and that of ManiSkill and of older versions of Gymnasium."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,8 @@ class EnvLayout:
     """Whether the env does not declare its mode."""
 
     @staticmethod
-    def of_env(env: Any) -> EnvLayout:
-        """Describe a single env."""
+    def of_env(env: Any, autoreset_mode: AutoresetMode | str | None = None) -> EnvLayout:
+        """Describe a single env; `autoreset_mode` says how it resets itself."""
         if isinstance(env, VectorEnv) or not isinstance(env, gym.Env):
             raise TypeError(
                 f"env must be a gymnasium.Env, got {env!r} of type {type(env).__name__}. For a "
@@ -47,12 +51,24 @@ class EnvLayout:
                 "name in adops_wrappers, which accepts both."
             )
         resets_itself = find_layer(env, Autoreset) is not None
-        mode = AutoresetMode.NEXT_STEP if resets_itself else AutoresetMode.DISABLED
+        declared = AutoresetMode.NEXT_STEP if resets_itself else None
+        mode = _agreed_mode(autoreset_mode, declared, _tracker_in(env, batched=False))
+        if mode is AutoresetMode.SAME_STEP:
+            raise ValueError(
+                "A single env cannot run autoreset_mode SAME_STEP: there would be no place for the "
+                "last observation of an episode. Leave it out for an env that its user resets, or "
+                "pass NEXT_STEP for one that resets itself in the step after the last."
+            )
+        mode = mode or AutoresetMode.DISABLED
         return EnvLayout(1, False, mode, env.observation_space, env.action_space)
 
     @staticmethod
-    def of_vector_env(env: Any) -> EnvLayout:
-        """Describe a vector env, reading its autoreset mode once."""
+    def of_vector_env(env: Any, autoreset_mode: AutoresetMode | str | None = None) -> EnvLayout:
+        """Describe a vector env, reading its autoreset mode once.
+
+        A wrapper of this package below has settled the mode; otherwise `autoreset_mode` declares
+        that of an env which does not do so itself.
+        """
         if not isinstance(env, VectorEnv):
             raise TypeError(
                 f"env must be a gymnasium.vector.VectorEnv, got {env!r} of type "
@@ -66,12 +82,14 @@ class EnvLayout:
                 "environments at a time, in changing order. Shaping needs every environment at "
                 "every step: build it with batch_size equal to num_envs."
             )
-        mode = _declared_mode(env)
+        below = _tracker_in(env, batched=True)
+        mode = _agreed_mode(autoreset_mode, _declared_mode(env), below)
         if mode is None:
             gym.logger.warn(
                 f"{env.unwrapped} does not declare its autoreset mode; NEXT_STEP is assumed. "
-                'Declare it: metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP, SAME_STEP or '
-                "DISABLED. See https://farama.org/Vector-Autoreset-Mode."
+                "Declare it with autoreset_mode=AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED of "
+                'the innermost wrapper, or in metadata["autoreset_mode"]. See '
+                "https://farama.org/Vector-Autoreset-Mode."
             )
         return EnvLayout(
             env.num_envs,
@@ -79,8 +97,34 @@ class EnvLayout:
             mode or AutoresetMode.NEXT_STEP,
             env.single_observation_space,
             env.single_action_space,
-            mode_is_assumed=mode is None,
+            mode_is_assumed=mode is None or (below is not None and below.layout.mode_is_assumed),
         )
+
+
+def _agreed_mode(
+    given: AutoresetMode | str | None,
+    declared: AutoresetMode | None,
+    below: EpisodeTracker | None,
+) -> AutoresetMode | None:
+    """Return the mode that a wrapper below has settled, the env declares or the user gives."""
+    if below is not None:
+        declared = below.layout.mode
+    if given is None:
+        return declared
+    if given not in [*AutoresetMode, *(mode.value for mode in AutoresetMode)]:
+        raise ValueError(
+            f"autoreset_mode must be a gymnasium.vector.AutoresetMode or one of "
+            f"{[mode.value for mode in AutoresetMode]}, got {given!r}."
+        )
+    mode = AutoresetMode(given)
+    if declared not in (None, mode):
+        assert declared is not None
+        raise ValueError(
+            f"autoreset_mode is {mode.name} here, but the env or the wrapper below runs "
+            f"{declared.name}. Leave autoreset_mode out where an env declares its mode; where it "
+            "does not, pass it to the innermost wrapper, and those above take it from there."
+        )
+    return mode
 
 
 def _declared_mode(env: VectorEnv) -> AutoresetMode | None:
@@ -170,10 +214,11 @@ class EpisodeTracker:
 
     def advance(self, obs: Any, ended: BoolArray, info: dict[str, Any]) -> None:
         """Follow one step."""
-        if self.layout.mode_is_assumed and "final_obs" in info:
+        if self.layout.mode_is_assumed and (key := final_observation_key(info)) is not None:
             raise ValueError(
-                "The vector env does not declare its autoreset mode but reports info['final_obs'], "
-                "which only envs that reset within the final step do. Declare the mode before "
+                f"The vector env does not declare its autoreset mode but reports info[{key!r}], "
+                "which only envs that reset within the final step do. Declare the mode with "
+                "autoreset_mode=AutoresetMode.SAME_STEP of the innermost wrapper, or before "
                 'wrapping: env.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP.'
             )
         self.steps, self.valid, self.ended = self.elapsed, ~self.pending_reset, ended
@@ -203,13 +248,15 @@ class EpisodeTracker:
     def final_observations(self) -> Any:
         """Return the batch of true last observations of the rows in `ended` (SAME_STEP)."""
         if self._final_obs is None:
-            final = self._info.get("final_obs")
-            if final is None:
+            key = final_observation_key(self._info)
+            reported = self._info.get(f"_{key}")  # not all envs write the mask
+            if key is None or (reported is not None and (self.ended & ~to_numpy(reported)).any()):
                 raise ValueError(
-                    "The vector env ended an episode in SAME_STEP mode without info['final_obs'], "
-                    "so the true next observation is unknown. Let the env report it, or use "
-                    "NEXT_STEP."
+                    "The vector env ended an episode in SAME_STEP mode without info['final_obs'] "
+                    "or info['final_observation'], so the true next observation is unknown. Let "
+                    "the env report it, or use NEXT_STEP."
                 )
+            final = self._info[key]
             self._final_obs = select_rows(self.layout.observation_space, final, self.ended)
         return self._final_obs
 
@@ -233,7 +280,18 @@ class EpisodeTracker:
         self.last_obs, self._obs_is_a_copy = copy_observation(last_obs), True
 
 
+def final_observation_key(info: dict[str, Any]) -> str | None:
+    """Return the key under which `info` holds last observations, or None if it has none."""
+    return next((key for key in FINAL_OBSERVATION if info.get(key) is not None), None)
+
+
 def tracker_below(env: Any) -> EpisodeTracker | None:
     """Return the tracker of `env` if it is a wrapper of this package: it sees the same steps."""
     tracker = getattr(env, "episodes", None)
     return tracker if isinstance(tracker, EpisodeTracker) else None
+
+
+def _tracker_in(env: Any, *, batched: bool) -> EpisodeTracker | None:
+    """Return the tracker of the outermost wrapper of this package in the stack of `env`."""
+    trackers = [tracker_below(layer) for layer in layers(env)]
+    return next((t for t in trackers if t is not None and t.layout.batched == batched), None)

@@ -22,7 +22,7 @@ from adops_wrappers.arrays import (
     to_host,
     to_numpy,
 )
-from adops_wrappers.episodes import EnvLayout
+from adops_wrappers.episodes import FINAL_OBSERVATION, EnvLayout, final_observation_key
 from adops_wrappers.sb3_advantage import AdvantageClampCallback
 from adops_wrappers.sb3_replay import ShapedReplayBuffer
 from adops_wrappers.stack import find_layer, layers
@@ -245,7 +245,7 @@ def _rows(info: dict[str, Any], num_envs: int) -> list[dict[str, Any]]:
     final = info.get("final_info")
     for part in (info, final) if isinstance(final, dict) else (info,):
         for key, values in part.items():
-            if key.startswith("_") or key in ("final_info", "final_obs"):
+            if key.startswith("_") or key in ("final_info", *FINAL_OBSERVATION):
                 continue
             mask = part.get(f"_{key}")
             for row in range(num_envs):
@@ -270,7 +270,7 @@ def _pick(values: Any, row: int, num_envs: int) -> Any:
 
 
 def _final_observation(info: dict[str, Any], row: int) -> Any:
-    final = info["final_obs"]
+    final = info[final_observation_key(info) or FINAL_OBSERVATION[0]]
     if isinstance(final, dict):  # a vector env that batches its Dict observations
         return {key: part[row] for key, part in final.items()}
     return final[row]

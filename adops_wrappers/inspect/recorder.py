@@ -10,6 +10,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, to_numpy
@@ -47,8 +48,6 @@ class RecorderCore:
         **settings: γ_E, γ_I, c_E and c_I that δ and the totals are computed with; None takes the
             method's own.
     """
-
-    needs_observations = False
 
     def __init__(
         self,
@@ -89,6 +88,11 @@ class RecorderCore:
         self._meta: dict[str, Any] = {}
         core.observers.append(self)
         self._on_exit = weakref.finalize(self, _finish, self.writer, self._meta)
+
+    @property
+    def needs_observations(self) -> bool:
+        """Whether it looks at the observation before the action, to take a picture of it."""
+        return self.frames not in (None, "render")
 
     @property
     def active(self) -> bool:
@@ -207,7 +211,7 @@ class RecorderCore:
 class RecorderTwin(Twin[AnyEnv]):
     """What the recorder for one env and the one for a vector env share."""
 
-    _probe: Callable[[AnyEnv], Any]
+    _probe: Callable[[AnyEnv, AutoresetMode | str | None], Any]
     """Wraps a stack that has no shaping wrapper with one that changes nothing."""
 
     def __init__(
@@ -225,11 +229,12 @@ class RecorderTwin(Twin[AnyEnv]):
         int_coef: float | None = None,
         int_bootstrap: IntBootstrap | None = None,
         potential: Potential | None = None,
+        autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         shaping: Any = find_layer(env, ShapingTwin)
         if shaping is None:
-            env = shaping = self._probe(env)
-        self._wrap(env)
+            env = shaping = self._probe(env, autoreset_mode)
+        self._wrap(env, self._layout(env, autoreset_mode))
         shaping.core.consult(
             from_spec(critic), int_bootstrap=int_bootstrap, potential=from_spec(potential)
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from adops_wrappers.inspect.recorder import RecorderTwin
 from adops_wrappers.shaping.none import NoShaping
@@ -19,8 +20,8 @@ class _Probe(ShapingWrapper):
 
     passes_through = True
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env, NoShaping, needs_intrinsic=False)
+    def __init__(self, env: gym.Env[Any, Any], autoreset_mode: AutoresetMode | str | None) -> None:
+        super().__init__(env, NoShaping, needs_intrinsic=False, autoreset_mode=autoreset_mode)
 
 
 class ShapingRecorder(RecorderTwin[gym.Env[Any, Any]], SingleEnvWrapper):
@@ -46,6 +47,7 @@ class ShapingRecorder(RecorderTwin[gym.Env[Any, Any]], SingleEnvWrapper):
         int_coef: c_I.
         int_bootstrap: V_I(s′) at an episode's end; None takes the method's, else "final".
         potential: Φ(obs, t), recorded so that PBRS can be compared too.
+        autoreset_mode: When the env resets itself, if neither it nor a wrapper below declares it.
 
     Raises:
         ValueError: A critic or a discount differs from the one that the method below uses.

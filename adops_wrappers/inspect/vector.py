@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from adops_wrappers.inspect.recorder import RecorderTwin
 from adops_wrappers.shaping.none import NoShaping
@@ -19,8 +19,8 @@ class _Probe(ShapingWrapper):
 
     passes_through = True
 
-    def __init__(self, env: VectorEnv) -> None:
-        super().__init__(env, NoShaping, needs_intrinsic=False)
+    def __init__(self, env: VectorEnv, autoreset_mode: AutoresetMode | str | None) -> None:
+        super().__init__(env, NoShaping, needs_intrinsic=False, autoreset_mode=autoreset_mode)
 
 
 class ShapingRecorder(RecorderTwin[VectorEnv], VectorEnvWrapper):

@@ -100,7 +100,7 @@ class SourceRunner:
             self.steps += 1
         if self._reset_episodes is not None and masks["ended"].any():
             self._reset_episodes(masks["ended"])
-        return intrinsic, episodes.valid
+        return intrinsic, episodes.valid.copy()
 
     def _checked(self, answer: Any) -> FloatArray:
         steps = self.episodes.steps

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from adops_wrappers.arrays import BoolArray, FloatArray, one_per_row, to_numpy
+from adops_wrappers.arrays import (
+    BoolArray,
+    FloatArray,
+    copy_observation,
+    one_per_row,
+    to_numpy,
+)
 from adops_wrappers.episodes import EnvLayout, split_reset_mask
 from adops_wrappers.wrappers.twins import INTRINSIC_MISSING, ShapingTwin, Twin
 
@@ -20,11 +26,18 @@ else:
 class VectorEnvWrapper(Twin[VectorEnv], AnyVectorWrapper):
     """A wrapper of this package for a vector env."""
 
-    def _layout(self, env: VectorEnv) -> EnvLayout:
-        return EnvLayout.of_vector_env(env)
+    autoreset_mode: AutoresetMode
+    """When the env resets itself, as it declares or as the user says."""
 
-    def _wrap(self, env: VectorEnv) -> None:
+    def _layout(self, env: VectorEnv, autoreset_mode: AutoresetMode | str | None) -> EnvLayout:
+        return EnvLayout.of_vector_env(env, autoreset_mode)
+
+    def _wrap(self, env: VectorEnv, layout: EnvLayout) -> None:
         VectorWrapper.__init__(self, env)
+        # For wrappers and learners above that ask either: Gymnasium's do, and TorchRL.
+        self.autoreset_mode = layout.mode
+        if not layout.mode_is_assumed:
+            self.metadata = {**env.metadata, "autoreset_mode": layout.mode}
 
 
 class ShapingWrapper(ShapingTwin[VectorEnv], VectorEnvWrapper):
@@ -58,8 +71,8 @@ class ShapingWrapper(ShapingTwin[VectorEnv], VectorEnvWrapper):
                 actions,
                 obs,
                 _rewards(reward, self.num_envs),
-                to_numpy(terminated).astype(np.bool_, copy=False),
-                to_numpy(truncated).astype(np.bool_, copy=False),
+                np.array(to_numpy(terminated), dtype=np.bool_),
+                np.array(to_numpy(truncated), dtype=np.bool_),
                 info,
             )
         except BaseException:
@@ -67,7 +80,8 @@ class ShapingWrapper(ShapingTwin[VectorEnv], VectorEnvWrapper):
             raise
         if self.passes_through:
             return below
-        return obs, reward, terminated, truncated, info
+        # Copies: the env may write its next answer into the same arrays.
+        return obs, reward, copy_observation(terminated), copy_observation(truncated), info
 
     def _shape(
         self,
@@ -96,7 +110,7 @@ class ShapingWrapper(ShapingTwin[VectorEnv], VectorEnvWrapper):
         if final_values is not None:
             self._write(info, "final_value_ext", final_values[0], ended)
             self._write(info, "final_value_int", final_values[1], ended)
-        return (reward + shaped if self.add_to_reward else reward), info
+        return (reward + shaped if self.add_to_reward else reward.copy()), info
 
     def _intrinsic(self, info: dict[str, Any], valid: BoolArray) -> FloatArray:
         steps = self.episodes.steps
@@ -109,7 +123,7 @@ class ShapingWrapper(ShapingTwin[VectorEnv], VectorEnvWrapper):
                 raise ValueError(INTRINSIC_MISSING)
             return np.zeros(self.num_envs)
         values, present = found
-        if present is None or present is valid:  # the latter from a source directly below
+        if present is None or present.tobytes() == valid.tobytes():  # the fastest comparison
             return values
         missing = valid & ~present
         if missing.any():
@@ -130,13 +144,14 @@ class ShapingWrapper(ShapingTwin[VectorEnv], VectorEnvWrapper):
 
     @staticmethod
     def _write(info: dict[str, Any], key: str, values: FloatArray, mask: BoolArray) -> None:
-        info[key] = values
-        info[f"_{key}"] = mask
+        # Copies: what the shaper and the observers have must not change under an agent's hands.
+        info[key] = values.copy()
+        info[f"_{key}"] = mask.copy()
 
 
 def _rewards(reward: Any, num_envs: int) -> FloatArray:
     if isinstance(reward, np.ndarray) and reward.shape == (num_envs,):
-        return reward.astype(np.float64, copy=False)
+        return np.array(reward, dtype=np.float64)
     return one_per_row("The reward", reward, num_envs, "environments")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from adops_wrappers.arrays import FloatArray, to_numpy
+from adops_wrappers.arrays import FloatArray, copy_observation, to_numpy
 from adops_wrappers.episodes import split_reset_mask
 from adops_wrappers.vector.base import VectorEnvWrapper
 from adops_wrappers.wrappers.intrinsic import SourceTwin
@@ -48,4 +48,6 @@ class IntrinsicRewardWrapper(SourceTwin[VectorEnv], VectorEnvWrapper):
             self.episodes.forget()
             raise
         info = {**info, "intrinsic_reward": intrinsic, "_intrinsic_reward": valid}
+        # Copies: the env may write its next answer into the same arrays.
+        reward, terminated, truncated = map(copy_observation, (reward, terminated, truncated))
         return obs, reward, terminated, truncated, info

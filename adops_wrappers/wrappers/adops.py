@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.vector import AutoresetMode
 
 from adops_wrappers.core import IntBootstrap
 from adops_wrappers.shaping.adops import ADOPES, ADOPS
@@ -31,6 +32,7 @@ class ADOPSTwin(ShapingTwin[AnyEnv]):
         intrinsic_scale: float = 1.0,
         add_to_reward: bool = True,
         allow_gamma_int_above_ext: bool = False,
+        autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         super().__init__(
             env,
@@ -47,6 +49,7 @@ class ADOPSTwin(ShapingTwin[AnyEnv]):
             int_bootstrap=int_bootstrap,
             intrinsic_scale=intrinsic_scale,
             add_to_reward=add_to_reward,
+            autoreset_mode=autoreset_mode,
         )
 
 
@@ -72,6 +75,7 @@ class ADOPSWrapper(ADOPSTwin[gym.Env[Any, Any]], ShapingWrapper):
             "none" 0 where terminated; "reset" needs a SAME_STEP vector env.
         intrinsic_scale: F is multiplied by it before shaping.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
+        autoreset_mode: When the env resets itself, if it does not declare it.
         allow_gamma_int_above_ext: Accept γ_I > γ_E, which loses the guarantee.
 
     Example:
@@ -106,6 +110,7 @@ class ADOPESTwin(ShapingTwin[AnyEnv]):
         intrinsic_scale: float = 1.0,
         add_to_reward: bool = True,
         allow_gamma_int_above_ext: bool = False,
+        autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         super().__init__(
             env,
@@ -124,6 +129,7 @@ class ADOPESTwin(ShapingTwin[AnyEnv]):
             int_bootstrap=int_bootstrap,
             intrinsic_scale=intrinsic_scale,
             add_to_reward=add_to_reward,
+            autoreset_mode=autoreset_mode,
         )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from adops_wrappers.arrays import BoolArray, FloatArray, one_per_row, to_float64
 from adops_wrappers.episodes import EnvLayout
@@ -22,10 +23,12 @@ else:
 class SingleEnvWrapper(Twin[gym.Env[Any, Any]], RecordsSettings, AnyWrapper):
     """A wrapper of this package for one env."""
 
-    def _layout(self, env: gym.Env[Any, Any]) -> EnvLayout:
-        return EnvLayout.of_env(env)
+    def _layout(
+        self, env: gym.Env[Any, Any], autoreset_mode: AutoresetMode | str | None
+    ) -> EnvLayout:
+        return EnvLayout.of_env(env, autoreset_mode)
 
-    def _wrap(self, env: gym.Env[Any, Any]) -> None:
+    def _wrap(self, env: gym.Env[Any, Any], layout: EnvLayout) -> None:
         gym.Wrapper.__init__(self, env)
 
 

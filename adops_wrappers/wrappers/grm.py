@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.vector import AutoresetMode
 
 from adops_wrappers.shaping.grm import PBIM, MatchingFunction, make_grm
 from adops_wrappers.wrappers.base import ShapingWrapper
@@ -25,6 +26,7 @@ class PBIMTwin(ShapingTwin[AnyEnv]):
         intrinsic_scale: float = 1.0,
         add_to_reward: bool = True,
         critic: AnyCritic | None = None,
+        autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         super().__init__(
             env,
@@ -35,6 +37,7 @@ class PBIMTwin(ShapingTwin[AnyEnv]):
             critic=critic,
             intrinsic_scale=intrinsic_scale,
             add_to_reward=add_to_reward,
+            autoreset_mode=autoreset_mode,
         )
 
 
@@ -53,6 +56,7 @@ class PBIMWrapper(PBIMTwin[gym.Env[Any, Any]], ShapingWrapper):
         alpha: The smoothing factor of F̄.
         intrinsic_scale: F is multiplied by it before shaping.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
+        autoreset_mode: When the env resets itself, if it does not declare it.
         critic: Does not affect F′. At SAME_STEP ends its values of the final observations are
             written into `info`.
 
@@ -82,6 +86,7 @@ class GRMTwin(ShapingTwin[AnyEnv]):
         intrinsic_scale: float = 1.0,
         add_to_reward: bool = True,
         critic: AnyCritic | None = None,
+        autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         super().__init__(
             env,
@@ -94,6 +99,7 @@ class GRMTwin(ShapingTwin[AnyEnv]):
             critic=critic,
             intrinsic_scale=intrinsic_scale,
             add_to_reward=add_to_reward,
+            autoreset_mode=autoreset_mode,
         )
 
 
@@ -115,6 +121,7 @@ class GRMWrapper(GRMTwin[gym.Env[Any, Any]], ShapingWrapper):
             1 by then, and be 0 for t′ > t.
         intrinsic_scale: F is multiplied by it before shaping.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
+        autoreset_mode: When the env resets itself, if it does not declare it.
         critic: Does not affect F′. At SAME_STEP ends its values of the final observations are
             written into `info`.
 

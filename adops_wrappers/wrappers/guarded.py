@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.vector import AutoresetMode
 
 from adops_wrappers.shaping.guarded import GuardedScale
 from adops_wrappers.shaping.schedule import UpdateEvery
@@ -30,6 +31,7 @@ class GuardedScaleTwin(ShapingTwin[AnyEnv]):
         intrinsic_scale: float = 1.0,
         add_to_reward: bool = True,
         critic: AnyCritic | None = None,
+        autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         super().__init__(
             env,
@@ -45,6 +47,7 @@ class GuardedScaleTwin(ShapingTwin[AnyEnv]):
             critic=critic,
             intrinsic_scale=intrinsic_scale,
             add_to_reward=add_to_reward,
+            autoreset_mode=autoreset_mode,
         )
 
 
@@ -68,6 +71,7 @@ class GuardedScaleWrapper(GuardedScaleTwin[gym.Env[Any, Any]], ShapingWrapper):
         update_every: The number of steps between two updates, or "episode" to count episodes.
         intrinsic_scale: F is multiplied by it before shaping.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
+        autoreset_mode: When the env resets itself, if it does not declare it.
         critic: Does not affect F′. At SAME_STEP ends its values of the final observations are
             written into `info`.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from adops_wrappers.episodes import EpisodeTracker, tracker_below
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer, Rule
@@ -25,14 +26,15 @@ class SourceTwin(Twin[AnyEnv]):
         *,
         normalizer: IntrinsicReturnNormalizer | Rule | None = None,
         quiet_steps: int = 0,
+        autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
-        layout, normalizer = self._layout(env), from_spec(normalizer)
+        layout, normalizer = self._layout(env, autoreset_mode), from_spec(normalizer)
         if isinstance(normalizer, str):
             normalizer = IntrinsicReturnNormalizer(layout.num_envs, rule=normalizer)
         self.runner = SourceRunner(
             from_spec(source), layout, normalizer, tracker_below(env), quiet_steps
         )
-        self._wrap(env)
+        self._wrap(env, layout)
 
     @property
     def episodes(self) -> EpisodeTracker:
@@ -68,6 +70,7 @@ class IntrinsicRewardWrapper(SourceTwin[gym.Env[Any, Any]], SingleEnvWrapper):
         quiet_steps: The number of steps at the start in which F is 0, so that the agent first
             learns what the task pays without a bonus; a step of a vector env counts once. The
             source and the normaliser learn meanwhile. Ten rollouts did well in the study.
+        autoreset_mode: When the env resets itself, if it does not declare it.
 
     Example:
         >>> import gymnasium as gym

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.vector import AutoresetMode
 
 from adops_wrappers.shaping.none import NoShaping
 from adops_wrappers.wrappers.base import ShapingWrapper
@@ -21,6 +22,7 @@ class NoShapingTwin(ShapingTwin[AnyEnv]):
         intrinsic_scale: float = 1.0,
         add_to_reward: bool = True,
         critic: AnyCritic | None = None,
+        autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         super().__init__(
             env,
@@ -28,6 +30,7 @@ class NoShapingTwin(ShapingTwin[AnyEnv]):
             critic=critic,
             intrinsic_scale=intrinsic_scale,
             add_to_reward=add_to_reward,
+            autoreset_mode=autoreset_mode,
         )
 
 
@@ -38,6 +41,7 @@ class NoShapingWrapper(NoShapingTwin[gym.Env[Any, Any]], ShapingWrapper):
         env: The env, with a source of F below.
         intrinsic_scale: F is multiplied by it.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
+        autoreset_mode: When the env resets itself, if it does not declare it.
         critic: Does not affect F′. At SAME_STEP ends its values of the final observations are
             written into `info`.
 

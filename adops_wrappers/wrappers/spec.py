@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,8 @@ class RecordsSettings(RecordConstructorArgs):
 def _recordable(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Enum):
+        return value.value
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return SpecReference(value)

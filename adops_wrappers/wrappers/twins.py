@@ -6,6 +6,8 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from gymnasium.vector import AutoresetMode
+
 from adops_wrappers.core import IntBootstrap, ShapingCore
 from adops_wrappers.critic import CriticHandle
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker, tracker_below
@@ -28,11 +30,11 @@ class Twin(Generic[AnyEnv]):
     """A wrapper of either kind; the single and the vector base class add what differs."""
 
     @abstractmethod
-    def _layout(self, env: AnyEnv) -> EnvLayout:
+    def _layout(self, env: AnyEnv, autoreset_mode: AutoresetMode | str | None) -> EnvLayout:
         """Check the kind of `env` and describe it."""
 
     @abstractmethod
-    def _wrap(self, env: AnyEnv) -> None:
+    def _wrap(self, env: AnyEnv, layout: EnvLayout) -> None:
         """Call the constructor of Gymnasium's wrapper."""
 
 
@@ -44,6 +46,7 @@ class ShapingTwin(Twin[AnyEnv]):
         make_shaper: Builds the method for a number of environments, with `settings`.
         needs_intrinsic: Whether a step without F is an error; otherwise F = 0 there.
         add_to_reward: Whether the reward is R + F′; otherwise it stays R.
+        autoreset_mode: When the env resets itself, if it does not declare it.
         intrinsic_scale, critic, consults_critic, potential, int_bootstrap: See
             `adops_wrappers.core.ShapingCore`.
         **settings: The method's own.
@@ -64,9 +67,10 @@ class ShapingTwin(Twin[AnyEnv]):
         consults_critic: bool = False,
         potential: Potential | None = None,
         int_bootstrap: IntBootstrap = "final",
+        autoreset_mode: AutoresetMode | str | None = None,
         **settings: Any,
     ) -> None:
-        layout = self._layout(env)
+        layout = self._layout(env, autoreset_mode)
         self.core = ShapingCore(
             from_spec(make_shaper)(layout.num_envs, **settings),
             layout,
@@ -79,7 +83,7 @@ class ShapingTwin(Twin[AnyEnv]):
         )
         self.needs_intrinsic = needs_intrinsic
         self.add_to_reward = add_to_reward
-        self._wrap(env)
+        self._wrap(env, layout)
 
     @property
     def shaper(self) -> Shaper:

@@ -568,27 +568,28 @@ def test_memory_is_flat_and_chunks_join_seamlessly(
     assert (long.frame(1399, 2) == 7).all()
 
 
+class Pixels(gym.Env[Any, Any]):
+    observation_space = gym.spaces.Box(0, 255, (9, 6), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+    render_mode = "rgb_array"
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.brightness = 10
+        return self.observe(), {}
+
+    def step(self, action: Any) -> Any:
+        self.brightness += 5
+        return self.observe(), 0.0, False, False, {}
+
+    def observe(self) -> Any:
+        return np.full((9, 6), self.brightness, dtype=np.uint8)
+
+    def render(self) -> Any:
+        return np.repeat(self.observe()[..., None], 3, axis=-1)
+
+
 def test_pictures_are_of_the_state_before_the_action(tmp_path: Path) -> None:
-    class Pixels(gym.Env[Any, Any]):
-        observation_space = gym.spaces.Box(0, 255, (9, 6), np.uint8)
-        action_space = gym.spaces.Discrete(2)
-        render_mode = "rgb_array"
-
-        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-            super().reset(seed=seed)
-            self.brightness = 10
-            return self.observe(), {}
-
-        def step(self, action: Any) -> Any:
-            self.brightness += 5
-            return self.observe(), 0.0, False, False, {}
-
-        def observe(self) -> Any:
-            return np.full((9, 6), self.brightness, dtype=np.uint8)
-
-        def render(self) -> Any:
-            return np.repeat(self.observe()[..., None], 3, axis=-1)
-
     for frames in ("render", "observation", lambda env, obs: obs):
         env = NoShapingWrapper(IntrinsicRewardWrapper(Pixels(), lambda s, a, ns: 0.0))
         env = ShapingRecorder(env, tmp_path / "a.npz", frames=frames, frame_size=5)
@@ -600,6 +601,19 @@ def test_pictures_are_of_the_state_before_the_action(tmp_path: Path) -> None:
         assert [int(recording.frame(t).max()) for t in range(3)] == [10, 15, 20]
         with pytest.raises(IndexError, match="no picture of step 3"):
             recording.frame(3)
+
+
+@pytest.mark.parametrize("frames", ["observation", lambda env, obs: obs])
+def test_an_agent_that_writes_into_the_observation_changes_no_picture(
+    frames: Any, tmp_path: Path
+) -> None:
+    env = ShapingRecorder(Pixels(), tmp_path / "a.npz", frames=frames)
+    obs, _ = env.reset(seed=0)
+    for _ in range(3):
+        obs[:] = 99
+        obs, *_ = env.step(0)
+    recording = env.finish()
+    assert [int(recording.frame(t).max()) for t in range(3)] == [10, 15, 20]
 
 
 def test_pictures_of_some_rows(tmp_path: Path) -> None:
