@@ -23,6 +23,8 @@ MatchingFunction = Callable[[int, int, bool], float]
 that t is the episode's last step."""
 
 PROBED_LENGTHS = 64
+SHORT_RING = 128
+"""Steps that GRM makes room for at the start; the ring of a longer delay grows when needed."""
 _MATCHING_TOLERANCE = 1e-9
 
 
@@ -113,7 +115,7 @@ class GRM(RewardMatching):
 
     The last D values of f per environment are kept in a ring (eq. hyperparam_tuning), with
     zeros for what lies before the episode: so indices below 0 drop out. The terminal case wins
-    over t < D.
+    over t < D. While no episode is as long as D, the ring is as long as the longest.
     """
 
     name = "GRM"
@@ -127,10 +129,19 @@ class GRM(RewardMatching):
                 f"gamma**-delay overflows a float64 at gamma={self.gamma}, delay={self.delay}. "
                 "Choose a shorter delay, or delay=math.inf, which is PBIM."
             )
-        self.ring = np.zeros((self.delay, self.num_envs))
         # All rows share one slot: a dummy row, which lies between two episodes, holds zeros.
-        self.slot = 0
-        self._interest = self.gamma ** -np.arange(1.0, self.delay + 1.0)
+        self._fill(np.zeros((min(self.delay, SHORT_RING), self.num_envs)), slot=0)
+
+    def _fill(self, ring: FloatArray, *, slot: int) -> None:
+        self.ring, self.slot = ring, slot
+        self._interest = self.gamma ** -np.arange(1.0, len(ring) + 1.0)
+
+    def _grow(self) -> None:
+        """Double the ring, up to the delay, behind the values that it holds."""
+        length = len(self.ring)
+        longer = np.zeros((min(2 * length, self.delay), self.num_envs))
+        longer[:length] = np.roll(self.ring, -self.slot, axis=0)
+        self._fill(longer, slot=length)
 
     def reset(self, mask: npt.NDArray[np.bool_] | None = None) -> None:
         """Forget the episodes of the rows in `mask`."""
@@ -141,13 +152,15 @@ class GRM(RewardMatching):
         f = self._centred(transition)
         if self.delay == 0:
             return np.zeros(self.num_envs)
+        if len(self.ring) < self.delay and self.ring[self.slot].any():
+            self._grow()
         shaped = f - self._interest[-1] * self.ring[self.slot]
         ended = (transition.terminated | transition.truncated) & transition.valid
         if ended.any():
             newest_first = np.roll(self.ring[:, ended][::-1], self.slot, axis=0)
             shaped[ended] = -(self._interest[:, None] * newest_first).sum(axis=0)
         self.ring[self.slot] = np.where(transition.valid, f, 0)
-        self.slot = (self.slot + 1) % self.delay
+        self.slot = (self.slot + 1) % len(self.ring)
         if ended.any():
             self.reset(ended)
         return np.where(transition.valid, shaped, 0)
@@ -159,8 +172,9 @@ class GRM(RewardMatching):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
         super().load_state_dict(state)
-        self.ring = restore_array("the ring of past bonuses", state["ring"], self.ring)
-        self.slot = 0
+        length = np.clip(len(state["ring"]), min(self.delay, SHORT_RING), self.delay)
+        room = np.zeros((length, self.num_envs))
+        self._fill(restore_array("the ring of past bonuses", state["ring"], room), slot=0)
 
 
 class MatchedGRM(RewardMatching):

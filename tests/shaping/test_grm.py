@@ -134,6 +134,41 @@ def test_general_matching_function(episode: list[float], gamma: float) -> None:
     assert abs(discounted(shaped, gamma)) <= 1e-9 * (1 + sum(map(abs, shaped)))
 
 
+@pytest.mark.parametrize("delay", [127, 128, 129, 200, 300, 10**9])
+def test_a_long_delay_takes_no_more_memory_than_the_longest_episode(delay: int) -> None:
+    rng = np.random.default_rng(delay)
+    shaper = GRM(2, delay=delay, gamma=1.0)
+    for length in (40, 131, 500, 90, 260):
+        bonuses = rng.integers(-9, 9, (length, 2)).astype(np.float64)
+        shaped = []
+        for t, bonus in enumerate(bonuses):
+            # The second row's episodes are shorter: their ends leave the first row as it is.
+            ends = [t == length - 1, t % 37 == 36 or t == length - 1]
+            shaped.append(shaper.step(transition(bonus, terminated=ends)))
+        expected = tk.matched(bonuses[:, 0].tolist(), 1.0, tk.delay_weight(delay))
+        np.testing.assert_array_equal(np.array(shaped)[:, 0], expected)
+        starts = range(0, length, 37)
+        parts = [bonuses[start : start + 37, 1].tolist() for start in starts]
+        expected = [f for part in parts for f in tk.matched(part, 1.0, tk.delay_weight(delay))]
+        np.testing.assert_array_equal(np.array(shaped)[:, 1], expected)
+    assert len(shaper.ring) <= min(delay, 2 * 500)
+
+
+def test_a_grown_ring_is_saved_and_continued() -> None:
+    first, second, fresh = (GRM(delay=10**6, gamma=0.9999) for _ in range(3))
+    for bonus in np.arange(300.0):
+        first.step(transition([bonus]))
+    second.load_state_dict(first.state_dict())
+    fresh.load_state_dict(GRM(delay=10**6, gamma=0.9999).state_dict())
+    for bonus in np.arange(300.0):
+        np.testing.assert_array_equal(
+            first.step(transition([bonus])), second.step(transition([bonus]))
+        )
+        fresh.step(transition([bonus]))
+    end = transition([1.0], terminated=[True])
+    assert first.step(end)[0] == second.step(end)[0] != fresh.step(end)[0]
+
+
 @given(float_bonuses, st.floats(0.5, 0.999))
 def test_settling_at_truncation_equals_bootstrapping_minus_the_debt(
     episode: list[float], gamma: float
