@@ -89,8 +89,9 @@ class IntrinsicReturnNormalizer:
             )
         if not self.frozen:
             rows = np.ones(self.num_envs, dtype=np.bool_) if valid is None else valid
-            self.returns = np.where(rows, self.gamma * self.returns + values, self.returns)
-            self._collected.add(self.returns[rows])
+            returns = np.where(rows, self.gamma * self.returns + values, self.returns)
+            self._collected.add(returns[rows])
+            self.returns = returns
             if self.update_mode == "step" and self._warm:
                 self.update()
         scale = self.scale
@@ -167,15 +168,24 @@ class _Moments:
 
     def add(self, values: FloatArray) -> None:
         if len(values):
-            mean = float(values.mean())
-            self.merge(_Moments(len(values), mean, float(((values - mean) ** 2).sum())))
+            with np.errstate(over="ignore", invalid="ignore"):  # `merge` says it in words
+                mean = float(values.mean())
+                deviation = float(((values - mean) ** 2).sum())
+            self.merge(_Moments(len(values), mean, deviation))
 
     def merge(self, other: _Moments) -> None:
         count = self.count + other.count
         if count == 0.0:
             return
         gap = other.mean - self.mean
-        self.deviation += other.deviation + gap * gap * self.count * other.count / count
+        deviation = self.deviation + other.deviation + gap * gap * self.count * other.count / count
+        if not math.isfinite(deviation):
+            raise OverflowError(
+                f"The discounted return of F is about {other.mean:.3g} now, and its square leaves "
+                "float64, so that it cannot be brought to unit size. Divide F by its order of "
+                "magnitude in the source; check the source if F should not be that large."
+            )
+        self.deviation = deviation
         self.mean += gap * other.count / count
         self.count = count
 

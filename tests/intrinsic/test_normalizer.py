@@ -214,3 +214,29 @@ def test_what_random_actions_have_left_is_dropped_after_the_first_rollout() -> N
     started.update()
     fresh.update()
     assert started.scale == fresh.scale
+
+
+@pytest.mark.parametrize("rule", ["std", "rms"])
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("size", [1e200, -1e200, 1e308])
+def test_a_bonus_whose_square_overflows_is_an_error_that_names_its_size(
+    size: float, num_envs: int, rule: Any
+) -> None:
+    normalizer = IntrinsicReturnNormalizer(num_envs, rule=rule, warm_up=1)
+    normalizer(np.linspace(1.0, 2.0, num_envs))
+    before = normalizer.state_dict()
+    bonus = np.zeros(num_envs)
+    bonus[-1] = size
+    with pytest.raises(OverflowError, match=r"F is about -?\d.*e\+.*Divide F by its order"):
+        normalizer(bonus)
+    after = normalizer.state_dict()
+    assert after["moments"] == before["moments"]  # nothing is left of it
+    np.testing.assert_array_equal(after["returns"], before["returns"])
+
+
+@pytest.mark.parametrize("rule", ["std", "rms"])
+def test_a_bonus_far_from_unit_size_is_brought_there_all_the_same(rule: Any) -> None:
+    stream = np.random.default_rng(0).random((50, 2))
+    small, large = (IntrinsicReturnNormalizer(2, rule=rule, warm_up=5) for _ in range(2))
+    for bonus in stream:
+        np.testing.assert_array_equal(small(bonus), large(bonus * 2.0**480))  # about 3e144

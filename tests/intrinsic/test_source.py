@@ -281,3 +281,13 @@ def test_single_env_source_hears_of_ends() -> None:
     env.step(0), env.step(0)
     assert seen == [False, True]
     assert all(type(value) is bool for value in seen)
+
+
+@pytest.mark.parametrize("rule", ["std", "rms"])
+def test_a_bonus_too_large_to_normalize_does_not_become_zero(rule: Any) -> None:
+    env = IntrinsicRewardWrapper(tk.ScriptedEnv(), lambda s, a, next_s: 1e200, normalizer=rule)
+    env.reset(seed=0)
+    with pytest.raises(OverflowError, match=r"The discounted return of F is about 1e\+200 now"):
+        env.step(0)
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step(0)
