@@ -24,7 +24,7 @@ def evaluation_mode(env: Any) -> Iterator[Any]:
         >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), CountBonus())
         >>> _ = env.reset(seed=0)
         >>> with evaluation_mode(env):
-        ...     [env.step(3)[4]["intrinsic_reward"] for _ in range(2)]
+        ...     [float(env.step(3)[4]["intrinsic_reward"]) for _ in range(2)]
         [1.0, 1.0]
     """
     parts = [part for part in _stateful_parts(env) if hasattr(part, "frozen")]

@@ -98,7 +98,7 @@ class EpisodicCountBonus(CountBonus):
         >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), EpisodicCountBonus())
         >>> for _ in range(2):
         ...     _ = env.reset(seed=0)
-        ...     print([round(env.step(a)[4]["intrinsic_reward"], 3) for a in (0, 0, 2)])
+        ...     print([round(float(env.step(a)[4]["intrinsic_reward"]), 3) for a in (0, 0, 2)])
         [1.0, 1.0, 0.707]
         [1.0, 1.0, 0.707]
     """

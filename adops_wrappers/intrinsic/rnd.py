@@ -48,7 +48,7 @@ class RND:
         >>> env = gym.make("CartPole-v1")
         >>> env = IntrinsicRewardWrapper(env, RND(env.observation_space, seed=0))
         >>> _ = env.reset(seed=0)
-        >>> env.step(0)[4]["intrinsic_reward"] > 0
+        >>> bool(env.step(0)[4]["intrinsic_reward"] > 0)
         True
     """
 

@@ -208,7 +208,7 @@ def ideal_critic(
         >>> oracle = ideal_critic(mdp, bonus)
         >>> env = ADOPSWrapper(env, oracle, **oracle.settings)
         >>> _ = env.reset(seed=0)
-        >>> round(env.step(0)[4]["intrinsic_reward"], 9)
+        >>> print(round(env.step(0)[4]["intrinsic_reward"], 9))
         5.0
     """
     mdp.require_finite_values(None)

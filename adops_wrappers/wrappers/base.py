@@ -35,9 +35,10 @@ class SingleEnvWrapper(Twin[gym.Env[Any, Any]], RecordsSettings, AnyWrapper):
 class ShapingWrapper(ShapingTwin[gym.Env[Any, Any]], SingleEnvWrapper):
     """Base of all single-env shaping wrappers: rewrites F in `info` into F′.
 
-    It reads F from `info["intrinsic_reward"]` and writes Python floats: `extrinsic_reward` (R),
+    It reads F from `info["intrinsic_reward"]` and writes `extrinsic_reward` (R),
     `raw_intrinsic_reward` (F), `intrinsic_reward` (F′) and `shaping_correction`
-    (F′ − intrinsic_scale·F). The reward becomes R + F′, or stays R with `add_to_reward=False`.
+    (F′ − intrinsic_scale·F) as `np.float64`: floats with the dtype that readers of `info` ask for.
+    The reward becomes R + F′, or stays R with `add_to_reward=False`.
     """
 
     _unfinished_steps = 0
@@ -92,18 +93,18 @@ class ShapingWrapper(ShapingTwin[gym.Env[Any, Any]], SingleEnvWrapper):
         extrinsic = one_per_row("The reward", reward, 1, "environments")
         intrinsic = self._intrinsic(info, valid)
         raw = to_float64(info.get("raw_intrinsic_reward", intrinsic)).reshape(1)
-        shaped = float(self.core.shape(action, extrinsic, intrinsic, raw, *ends).shaped[0])
+        shaped = np.float64(self.core.shape(action, extrinsic, intrinsic, raw, *ends).shaped[0])
         reward = float(extrinsic[0])
         if not valid[0]:
             return reward, info
         info = {
             **info,
-            "extrinsic_reward": reward,
-            "raw_intrinsic_reward": float(raw[0]),
+            "extrinsic_reward": extrinsic[0],
+            "raw_intrinsic_reward": raw[0],
             "intrinsic_reward": shaped,
-            "shaping_correction": shaped - self.core.intrinsic_scale * float(raw[0]),
+            "shaping_correction": shaped - self.core.intrinsic_scale * raw[0],
         }
-        return (reward + shaped if self.add_to_reward else reward), info
+        return (reward + float(shaped) if self.add_to_reward else reward), info
 
     def _intrinsic(self, info: dict[str, Any], valid: BoolArray) -> FloatArray:
         if "intrinsic_reward" not in info:

@@ -66,7 +66,7 @@ class PBIMWrapper(PBIMTwin[gym.Env[Any, Any]], ShapingWrapper):
         >>> env = gym.make("CliffWalking-v1", max_episode_steps=3)
         >>> env = PBIMWrapper(IntrinsicRewardWrapper(env, lambda s, a, next_s: 1.0), gamma=0.5)
         >>> _ = env.reset(seed=0)
-        >>> [env.step(0)[4]["intrinsic_reward"] for _ in range(3)]  # 1 + 0.5 - 0.25 * 6 = 0
+        >>> [float(env.step(0)[4]["intrinsic_reward"]) for _ in range(3)]  # 1 + 0.5 - 0.25 * 6 = 0
         [1.0, 1.0, -6.0]
     """
 
@@ -131,6 +131,6 @@ class GRMWrapper(GRMTwin[gym.Env[Any, Any]], ShapingWrapper):
         >>> env = gym.make("CliffWalking-v1", max_episode_steps=4)
         >>> env = GRMWrapper(IntrinsicRewardWrapper(env, lambda s, a, next_s: 1.0), gamma=0.5)
         >>> _ = env.reset(seed=0)
-        >>> [env.step(0)[4]["intrinsic_reward"] for _ in range(4)]
+        >>> [float(env.step(0)[4]["intrinsic_reward"]) for _ in range(4)]
         [1.0, -1.0, -1.0, -2.0]
     """

@@ -77,7 +77,7 @@ class IntrinsicRewardWrapper(SourceTwin[gym.Env[Any, Any]], SingleEnvWrapper):
         >>> from adops_wrappers import CountBonus, IntrinsicRewardWrapper
         >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), CountBonus())
         >>> _ = env.reset(seed=0)
-        >>> [round(env.step(action)[4]["intrinsic_reward"], 3) for action in (0, 0, 0, 0)]
+        >>> [round(float(env.step(action)[4]["intrinsic_reward"]), 3) for action in (0, 0, 0, 0)]
         [1.0, 1.0, 1.0, 0.707]
     """
 
@@ -100,5 +100,5 @@ class IntrinsicRewardWrapper(SourceTwin[gym.Env[Any, Any]], SingleEnvWrapper):
             self.episodes.forget()
             raise
         if valid[0]:
-            info = {**info, "intrinsic_reward": float(intrinsic[0])}
+            info = {**info, "intrinsic_reward": intrinsic[0]}
         return obs, reward, terminated, truncated, info

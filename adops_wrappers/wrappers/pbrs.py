@@ -61,6 +61,6 @@ class PBRSWrapper(PBRSTwin[gym.Env[Any, Any]], ShapingWrapper):
         >>> from adops_wrappers import PBRSWrapper
         >>> env = PBRSWrapper(gym.make("CliffWalking-v1"), lambda obs, t: float(obs), gamma=1.0)
         >>> _ = env.reset(seed=0)  # from cell 36
-        >>> env.step(0)[4]["intrinsic_reward"]  # up, to cell 24
+        >>> print(env.step(0)[4]["intrinsic_reward"])  # up, to cell 24
         -12.0
     """

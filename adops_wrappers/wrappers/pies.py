@@ -58,6 +58,6 @@ class PIESWrapper(PIESTwin[gym.Env[Any, Any]], ShapingWrapper):
         >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), lambda s, a, next_s: 1.0)
         >>> env = PIESWrapper(env, decay_updates=2, update_every=1)
         >>> _ = env.reset(seed=0)
-        >>> [env.step(0)[4]["intrinsic_reward"] for _ in range(3)]
+        >>> [float(env.step(0)[4]["intrinsic_reward"]) for _ in range(3)]
         [1.0, 0.5, 0.0]
     """

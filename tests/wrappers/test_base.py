@@ -80,13 +80,16 @@ def test_wrong_arguments_are_pythons_own_error() -> None:
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_info_holds_python_floats(name: str) -> None:
-    env = WRAPPERS[name](IntrinsicRewardWrapper(tk.ScriptedEnv(), constant(2)))
+def test_info_holds_float64_scalars_and_the_reward_is_a_float(name: str) -> None:
+    source = IntrinsicRewardWrapper(tk.ScriptedEnv(), constant(2))
+    source.reset(seed=0)
+    assert type(source.step(0)[4]["intrinsic_reward"]) is np.float64
+    env = WRAPPERS[name](source)
     env.reset(seed=0)
     _, reward, terminated, truncated, info = env.step(0)
     assert type(reward) is float
     assert type(terminated) is type(truncated) is bool
-    assert all(type(info[key]) is float for key in KEYS)
+    assert all(type(info[key]) is np.float64 for key in KEYS)
     assert reward == info["extrinsic_reward"] + info["intrinsic_reward"]
     assert info["shaping_correction"] == info["intrinsic_reward"] - info["raw_intrinsic_reward"]
 
