@@ -210,7 +210,7 @@ def test_what_a_source_alone_lets_out_shares_memory_with_nothing(mode: Autoreset
 
 
 def test_clipping_the_reward_above_leaves_the_extrinsic_reward_as_it_was() -> None:
-    env = gym.make_vec("CliffWalking-v1", num_envs=2, vectorization_mode="sync")
+    env = gym.make_vec(tk.CLIFF, num_envs=2, vectorization_mode="sync")
     env = IntrinsicRewardWrapper(env, lambda obs, action, next_obs: np.zeros(2))
     env = ClipReward(NoShapingWrapper(env, add_to_reward=False), -1.0, 1.0)
     env.reset(seed=0)
