@@ -220,7 +220,7 @@ def test_single_env_critic_may_answer_with_scalars_or_arrays_of_one() -> None:
         env.reset(seed=0)
         emitted.append(env.step(1)[4]["intrinsic_reward"])
     assert emitted[0] == emitted[1] == emitted[2]
-    assert type(emitted[0]) is float
+    assert type(emitted[0]) is np.float64
 
 
 def test_q_values_are_indexed_from_the_action_space_start() -> None:
