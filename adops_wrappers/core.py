@@ -63,6 +63,7 @@ class ShapingCore:
         intrinsic_scale: F is multiplied by it before shaping.
         episodes: The tracker of a wrapper directly below, which advances it; None to make
             one.
+        base: The env at the bottom, by which the wrappers of one stack know each other.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class ShapingCore:
         potential: Potential | None = None,
         int_bootstrap: IntBootstrap = "final",
         intrinsic_scale: float = 1.0,
+        base: Any = None,
     ) -> None:
         self.shaper = shaper
+        self.base = object() if base is None else base
         self.layout = layout
         self.episodes = EpisodeTracker(layout) if episodes is None else episodes
         self._moves_episodes = episodes is None
@@ -149,8 +152,10 @@ class ShapingCore:
         self.episodes.require_reset_done()
         critic = self.critic if self.consults_critic else None
         # Asked at every step: the agent's function may be registered at any time.
-        if critic is not None and critic.needs_observations and critic not in self.observers:
-            self.observers.append(critic)
+        if critic is not None and critic.needs_observations:
+            critic.learn_from(self)
+            if critic not in self.observers:
+                self.observers.append(critic)
         self._keep_observation()
         self._acted_on = self.episodes.last_obs
         if self._now is None or self._outdated():
@@ -214,7 +219,8 @@ class ShapingCore:
             )
         # A copy of the list: an observer may remove itself.
         for observer in list(self.observers):
-            observer.observe(transition)
+            if observer is not self.critic or self.critic.learner is self:
+                observer.observe(transition)
 
     @property
     def _observations_needed(self) -> bool:
@@ -224,6 +230,11 @@ class ShapingCore:
         """Keep a copy of s, if one is needed, that neither env nor agent can overwrite."""
         if self._looks_at_states() or self._observations_needed:
             self.episodes.keep_observation()
+
+    def close(self) -> None:
+        """Let a critic that has learned from this stack learn from another."""
+        if self.critic is not None:
+            self.critic.leave(self)
 
     def forget_episodes(self) -> None:
         """After an error: only a full reset makes the state of all rows consistent again."""

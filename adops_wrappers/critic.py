@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable
 from multiprocessing import current_process
 from typing import Any, NamedTuple
@@ -70,8 +71,11 @@ class CriticHandle:
         self, fn: Callable[[Any], Any] | None = None, *, fixed_batch: bool = False
     ) -> None:
         self.fixed_batch = fixed_batch
+        self.frozen = False
+        """While True nothing is learned (`evaluation_mode` sets it)."""
         self._process = os.getpid()
         self._learns = False
+        self._learner: weakref.ref[Any] | None = None
         self._q_ext_of: Callable[[Any, Any], Any] | None = None
         self._fn: Callable[[Any], Any] | None = None
         self._seen: Any = None
@@ -146,12 +150,44 @@ class CriticHandle:
         """Whether the registered function learns: whether it has a method `observe(transition)`."""
         return self._learns
 
+    @property
+    def learner(self) -> Any:
+        """The shaping core whose steps this critic is shown, if it learns; None before the first.
+
+        Where wrappers of one stack share the critic, this is the innermost: it sees a step first.
+        """
+        return None if self._learner is None else self._learner()
+
+    def learn_from(self, core: Any) -> None:
+        """Be shown the steps of this core from now on, unless frozen or shown another stack's."""
+        learner = self.learner
+        if learner is core or self.frozen:
+            return
+        if learner is not None and learner.base is not core.base:
+            raise RuntimeError(
+                "This critic already learns from another stack, and one critic learns from one. "
+                "A stack that should only read its values, as for evaluation, takes "
+                "critic.evaluate in its place, or is stepped within evaluation_mode(env). To learn "
+                "from many environments, wrap them as one vector env; to go on with a new stack, "
+                "close() the old one."
+            )
+        self._learner = weakref.ref(core)
+
+    def leave(self, core: Any) -> None:
+        """Learn from another stack next, if this core's was the one."""
+        if self.learner is core:
+            self._learner = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the learner out of a copy: it learns from the copy's stack."""
+        return {**self.__dict__, "_learner": None}
+
     def reset(self, mask: BoolArray | None) -> None:
         """Ignore that new episodes begin; a critic that keeps track of them overrides this."""
 
     def observe(self, transition: Transition) -> None:
         """Show the registered function what the wrapper has seen, if it learns from it."""
-        if self._learns:
+        if self._learns and not self.frozen:
             self._fn.observe(transition)  # type: ignore[union-attr]
 
     def q_ext_of(self, obs: Any, action: Any) -> Any:

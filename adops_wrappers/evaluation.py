@@ -15,8 +15,12 @@ from adops_wrappers.wrappers.twins import ShapingTwin
 def evaluation_mode(env: Any) -> Iterator[Any]:
     """Freeze counts, running means, scales, ζ and learning critics of `env`'s stack.
 
-    Debts and episodes continue as usual. The stack is followed from `env` down to the base env;
-    wrappers inside a vector env's sub-envs are out of reach.
+    Debts and episodes continue as usual. The stack is followed from `env` down to the base env,
+    through the wrappers and vector envs of Stable-Baselines3 too. Wrappers that a vector env steps
+    in other processes are out of reach.
+
+    Raises:
+        ValueError: There is nothing to freeze.
 
     Example:
         >>> import gymnasium as gym
@@ -28,6 +32,13 @@ def evaluation_mode(env: Any) -> Iterator[Any]:
         [1.0, 1.0]
     """
     parts = [part for part in _stateful_parts(env) if hasattr(part, "frozen")]
+    if not parts:
+        raise ValueError(
+            f"evaluation_mode found nothing to freeze in {env}: no source of F, shaping wrapper or "
+            "critic. Pass the whole stack, with the wrappers of this package in it. Wrappers in "
+            "other processes (AsyncVectorEnv, SubprocVecEnv) are out of reach: wrap the vector "
+            "env instead."
+        )
     before = [part.frozen for part in parts]
     for part in parts:
         part.frozen = True
@@ -69,3 +80,7 @@ def _stateful_parts(env: Any) -> Iterator[Any]:
             yield layer.runner
             yield layer.runner.source
             yield layer.runner.normalizer
+        # The layer's own: an SB3 wrapper answers for what is below it.
+        sub_envs = getattr(layer, "__dict__", {}).get("envs")
+        for sub_env in sub_envs if isinstance(sub_envs, list) else ():
+            yield from _stateful_parts(sub_env)

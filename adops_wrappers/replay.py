@@ -44,7 +44,8 @@ class ReplayBatch(NamedTuple):
     shaped: Any = None
     """F′, `info["intrinsic_reward"]`: needed if `ReplayShaper.keeps_stored`."""
     elapsed: Any = None
-    """The number of steps taken in the episode before `observation`, for a potential Φ(s, t)."""
+    """The number of steps taken in the episode before `observation`, for a potential Φ(s, t):
+    `info["potential_time"]`."""
     reset_observation: Any = None
     """The first observation of the next episode, read only where this one ended; needed for
     `int_bootstrap="reset"`."""
@@ -158,7 +159,7 @@ class ReplayShaper:
         intrinsic = _finite("intrinsic", batch.intrinsic, valid)
         _check_observation(self.observation_space, batch.observation, rows)
         _check_observation(self.observation_space, batch.next_observation, rows)
-        now, after = self._estimates(batch, rows)
+        now, after = self._estimates(batch, valid)
         space = self.core.layout.action_space
         return Transition(
             reward=_finite("reward", batch.reward, valid),
@@ -177,10 +178,12 @@ class ReplayShaper:
             next_potential=after.potential,
         )
 
-    def _estimates(self, batch: ReplayBatch, rows: int) -> tuple[Estimates, Estimates]:
+    def _estimates(self, batch: ReplayBatch, valid: BoolArray) -> tuple[Estimates, Estimates]:
+        rows = len(valid)
         potential = next_potential = None
         if self.potential is not None:
-            layout, elapsed = replace(self.core.layout, batched=True), self._elapsed(batch, rows)
+            layout = replace(self.core.layout, batched=True)
+            elapsed = self._elapsed(batch, valid)
             potential = potential_values(self.potential, layout, batch.observation, elapsed)
             next_potential = potential_values(
                 self.potential, layout, batch.next_observation, elapsed + 1
@@ -220,14 +223,18 @@ class ReplayShaper:
         values[ended] = value_estimates(self.critic.evaluate(fresh), int(ended.sum())).value_int
         return values
 
-    def _elapsed(self, batch: ReplayBatch, rows: int) -> Any:
+    def _elapsed(self, batch: ReplayBatch, valid: BoolArray) -> Any:
+        advice = (
+            "The potential is a function of the observation and of the time t. Store "
+            "info['potential_time'], the number of steps behind every observation, and give it as "
+            "ReplayBatch.elapsed (zeros, if the potential ignores t)."
+        )
         if batch.elapsed is None:
-            raise ValueError(
-                "The potential is a function of the observation and of the time t. Store the "
-                "number of steps behind every observation and give it as ReplayBatch.elapsed "
-                "(zeros, if the potential ignores t)."
-            )
-        return _column("elapsed", batch.elapsed, rows).astype(np.int64)
+            raise ValueError(advice)
+        elapsed = _column("elapsed", batch.elapsed, len(valid)).astype(np.int64)
+        if (elapsed[valid] < 0).any():
+            raise ValueError(f"These steps were stored without their time. {advice}")
+        return np.where(valid, elapsed, 0)
 
 
 _MISSING = {

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from adops_wrappers import vector, wrappers
@@ -24,7 +25,7 @@ from adops_wrappers.arrays import (
 )
 from adops_wrappers.episodes import FINAL_OBSERVATION, EnvLayout, final_observation_key
 from adops_wrappers.sb3_advantage import AdvantageClampCallback
-from adops_wrappers.sb3_replay import ShapedReplayBuffer
+from adops_wrappers.sb3_replay import ShapedReplayBuffer, refuse_hindsight
 from adops_wrappers.stack import find_layer, layers
 
 __all__ = ["AdvantageClampCallback", "SB3VecEnv", "ShapedReplayBuffer", "ShapingCallback"]
@@ -37,8 +38,15 @@ class SB3VecEnv(VecEnv):
 
     At an episode's end `infos[i]` holds `terminal_observation`, the true last observation, and
     `TimeLimit.truncated`, which tells SB3 to bootstrap there. All per-row values of the stack's
-    `info` are passed on, F and F′ among them, and `episode` (`r`, `l`) with the episode's
-    extrinsic return, so that SB3's `rollout/ep_rew_mean` shows the task and not the bonus.
+    `info` are passed on, F and F′ among them.
+
+    It does what SB3's `Monitor` does, and answers so when SB3 asks: `infos[i]["episode"]` holds
+    the length and the extrinsic return. `rollout/ep_rew_mean`, `evaluate_policy` and
+    `EvalCallback` therefore report the task and not the bonus. A `VecMonitor` above would
+    overwrite them with sums of R + F′.
+
+    `get_attr`, `env_method` and `set_attr` reach the stack and, for what it has not, the envs
+    that a `SyncVectorEnv` or an `AsyncVectorEnv` steps: `action_masks`, for instance.
 
     Args:
         env: A vector stack whose env runs `AutoresetMode.SAME_STEP`.
@@ -140,32 +148,82 @@ class SB3VecEnv(VecEnv):
         self.env.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Return the stack's attribute, once for each of `indices`."""
-        value = getattr(self.env, attr_name)
-        return [value] * len(list(self._get_indices(indices)))
+        """Return the stack's attribute for each of `indices`, or those of the sub-envs."""
+        rows, layer = list(self._get_indices(indices)), self._layer_with(attr_name)
+        if layer is not None:
+            return [getattr(layer, attr_name)] * len(rows)
+        self._require_in_sub_envs(attr_name)
+        base: Any = self.env.unwrapped
+        if hasattr(base, "envs"):
+            return [base.envs[row].get_wrapper_attr(attr_name) for row in rows]
+        values = base.get_attr(attr_name)
+        return [values[row] for row in rows]
 
     def has_attr(self, attr_name: str) -> bool:
-        """Say whether the stack has the attribute."""
-        return hasattr(self.env, attr_name)
+        """Say whether the stack has the attribute, or each of its sub-envs."""
+        return self._layer_with(attr_name) is not None or self._in_sub_envs(attr_name)
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Raise: a vector stack has no attributes of single environments."""
-        raise NotImplementedError(
-            "A vector stack has no attributes of single environments; set them on the stack "
-            "itself, SB3VecEnv.env."
-        )
+        """Set an attribute of the sub-envs; those of the stack are not set here."""
+        base: Any = self.env.unwrapped
+        if self._layer_with(attr_name) is not None or not hasattr(base, "set_attr"):
+            raise NotImplementedError(
+                f"{attr_name!r} cannot be set for single environments: the stack has it, or its "
+                "vector env gives no access to them. Set it on the stack itself, SB3VecEnv.env."
+            )
+        rows = list(self._get_indices(indices))
+        values = [value] * self.num_envs
+        if set(rows) != set(range(self.num_envs)):
+            values = self.get_attr(attr_name)
+            for row in rows:
+                values[row] = value
+        base.set_attr(attr_name, values)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call the stack's method once and return its answer for each of `indices`."""
-        answer = getattr(self.env, method_name)(*method_args, **method_kwargs)
-        return [answer] * len(list(self._get_indices(indices)))
+        """Call the stack's method once, for all of `indices`, or those of the sub-envs."""
+        rows, layer = list(self._get_indices(indices)), self._layer_with(method_name)
+        if layer is not None:
+            answer = getattr(layer, method_name)(*method_args, **method_kwargs)
+            return [answer] * len(rows)
+        if method_name == "compute_reward":
+            refuse_hindsight(self.env)
+        base: Any = self.env.unwrapped
+        if hasattr(base, "envs"):
+            methods = self.get_attr(method_name, rows)
+            return [method(*method_args, **method_kwargs) for method in methods]
+        self._require_in_sub_envs(method_name)
+        if rows != list(range(self.num_envs)):
+            raise NotImplementedError(
+                f"{type(base).__name__} calls {method_name!r} of all its environments at once, "
+                f"not of {rows} alone. Leave indices out, or build a SyncVectorEnv."
+            )
+        return list(base.call(method_name, *method_args, **method_kwargs))
+
+    def _layer_with(self, name: str) -> Any:
+        return next((layer for layer in layers(self.env) if hasattr(layer, name)), None)
+
+    def _in_sub_envs(self, name: str) -> bool:
+        # Asked first: an AttributeError in a worker would end an AsyncVectorEnv.
+        call = getattr(self.env.unwrapped, "call", None)
+        return call is not None and all(call("has_wrapper_attr", name))
+
+    def _require_in_sub_envs(self, name: str) -> None:
+        if not self._in_sub_envs(name):
+            raise AttributeError(f"Neither the stack nor each of its sub-envs has {name!r}.")
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """Say whether a wrapper of this class is in the stack above the vector env."""
-        found = find_layer(self.env, wrapper_class) is not None
-        return [found] * len(list(self._get_indices(indices)))
+        """Say whether a wrapper of this class is in the stack or, within this process, below it.
+
+        True for SB3's `Monitor`: this adapter reports episodes as that would.
+        """
+        everywhere = wrapper_class is Monitor or find_layer(self.env, wrapper_class) is not None
+        subs = getattr(self.env.unwrapped, "envs", [None] * self.num_envs)
+        return [
+            everywhere or find_layer(subs[row], wrapper_class) is not None
+            for row in self._get_indices(indices)
+        ]
 
     def get_images(self) -> Sequence[Any]:
         """Return the environments' frames, where the vector env renders."""
@@ -178,9 +236,9 @@ class ShapingCallback(BaseCallback):
 
     Means since the last log entry: `extrinsic_reward`, `raw_intrinsic_reward` (F),
     `intrinsic_reward` (F′), `shaping_correction`, `corrected_share` (of the steps on which
-    F′ ≠ F) and `extrinsic_return` of the episodes that ended; and `zeta`, the outermost method's
-    ζ, which is 1 without a schedule. Works with `SB3VecEnv` and with SB3's own vector envs of
-    wrapped single envs.
+    F′ ≠ F) and `extrinsic_return` of the episodes that it saw from start to end; and `zeta`, the
+    outermost method's ζ, which is 1 without a schedule. Works with `SB3VecEnv` and with SB3's
+    own vector envs of wrapped single envs.
 
     Args:
         log_every: The number of vector steps between two entries; SB3's own dump decides when
@@ -202,6 +260,16 @@ class ShapingCallback(BaseCallback):
         self._steps = 0
         self._finished: list[float] = []
         self._running: dict[int, float] = {}
+        self._left_at: Any = None
+
+    def _on_training_start(self) -> None:
+        if self.model.num_timesteps == 0:  # SB3 has reset the env, in mid-episode or not
+            self._running = dict.fromkeys(range(self.training_env.num_envs), 0.0)
+        elif self.model._last_obs is not self._left_at:
+            self._running = {}  # joined in mid-episode: the returns so far are unknown
+
+    def _on_training_end(self) -> None:
+        self._left_at = self.model._last_obs
 
     def _on_step(self) -> bool:
         for row, info in enumerate(self.locals["infos"]):
@@ -211,9 +279,11 @@ class ShapingCallback(BaseCallback):
                 self._sums[key] += float(info[key])
             self._sums["corrected_share"] += float(info["shaping_correction"] != 0.0)
             self._steps += 1
-            self._running[row] = self._running.get(row, 0.0) + float(info["extrinsic_reward"])
+            if row in self._running:
+                self._running[row] += float(info["extrinsic_reward"])
             if self.locals["dones"][row]:
-                self._finished.append(self._running.pop(row))
+                self._finished += [self._running[row]] if row in self._running else []
+                self._running[row] = 0.0
         if self.n_calls % self.log_every == 0:
             self._record()
         return True

@@ -13,8 +13,10 @@ import numpy.typing as npt
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 
-from adops_wrappers import _checks
+from adops_wrappers import _checks, vector
 from adops_wrappers.replay import ReplayBatch, ReplayShaper
+from adops_wrappers.stack import find_layer
+from adops_wrappers.wrappers.base import NO_HINDSIGHT
 
 _HINDSIGHT = ("goal_selection_strategy", "n_sampled_goal", "copy_info_dict")
 
@@ -113,10 +115,9 @@ class ShapedReplayBuffer(ReplayBuffer):
         """F in float64, before `intrinsic_scale`; NaN where nothing is stored."""
         self.emitted = np.full(shape, np.nan)
         """F′ as the wrapper emitted it."""
-        self.elapsed = np.zeros(shape, dtype=np.int32)
-        """The number of steps taken in the episode before each observation."""
+        self.elapsed = np.full(shape, -1, dtype=np.int32)
+        """t of Φ(s, t), for potentials; −1 where the stack told none."""
         self.rewards = _ShapedRewards(self)  # type: ignore[assignment]
-        self._running = np.zeros(self.n_envs, dtype=np.int32)
         self._samplings = 0
         self.shaper: ReplayShaper | None = None
         if shaper is not None:
@@ -164,8 +165,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         position = self.pos
         self.intrinsic[position] = _read("raw_intrinsic_reward", infos)
         self.emitted[position] = _read("intrinsic_reward", infos)
-        self.elapsed[position] = self._running
-        self._running = np.where(done, 0, self._running + 1).astype(np.int32)
+        self.elapsed[position] = [info.get("potential_time", -1) for info in infos]
         super().add(obs, next_obs, action, extrinsic, done, infos)
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
@@ -263,14 +263,17 @@ class _ShapedRewards:
         return self.buffer._rewards_of_now(*index)
 
 
+def refuse_hindsight(env: Any) -> None:
+    """Raise if the reward of `env`'s stack is R + F′, which an env's `compute_reward` is not."""
+    shaping = find_layer(env, vector.ShapingWrapper)
+    if shaping is not None and shaping.add_to_reward:
+        raise ValueError(f"compute_reward: {NO_HINDSIGHT}")
+
+
 def _refuse(unknown: dict[str, Any]) -> None:
     hindsight = [name for name in unknown if name in _HINDSIGHT]
     if hindsight:
-        raise ValueError(
-            f"{', '.join(hindsight)}: hindsight replay (HER) rewrites goals, and R and F of a step "
-            "towards another goal are not in the buffer. Use ShapedReplayBuffer without HER, or "
-            "HerReplayBuffer with a wrapper that adds F' to the reward."
-        )
+        raise ValueError(f"{', '.join(hindsight)}: {NO_HINDSIGHT}")
     if unknown:
         raise TypeError(f"ShapedReplayBuffer takes no argument {', '.join(unknown)}.")
 

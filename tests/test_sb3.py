@@ -1,21 +1,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 pytest.importorskip("stable_baselines3")
 import torch
-from stable_baselines3 import DQN, PPO
+from stable_baselines3 import DQN, PPO, HerReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 from adops_wrappers import (
     ADOPSWrapper,
@@ -212,7 +215,7 @@ def test_vec_env_methods() -> None:
     assert env.get_images() == [None, None]
     assert env.seed() == [None, None]
     with pytest.raises(NotImplementedError, match=r"SB3VecEnv\.env"):
-        env.set_attr("x", 1)
+        env.set_attr("add_to_reward", False)
     env.close()
 
 
@@ -221,6 +224,247 @@ def test_other_autoreset_modes_are_refused(mode: AutoresetMode) -> None:
     env = tk.make_vector("sync", mode)
     with pytest.raises(ValueError, match=f"runs {mode.name}.*AutoresetMode.SAME_STEP"):
         SB3VecEnv(env)
+
+
+class Masked(Bandit):
+    """A bandit that allows action 1 at even times only, and can be told a level."""
+
+    level = 1
+
+    def action_masks(self) -> Any:
+        return np.array([True, self.t % 2 == 0])
+
+    def raised(self, by: int) -> int:
+        self.level += by
+        return self.level
+
+
+def masked_stack(n: int = 3, kind: Any = SyncVectorEnv) -> SB3VecEnv:
+    env = kind([Masked] * n, autoreset_mode=AutoresetMode.SAME_STEP)
+    return SB3VecEnv(NoShapingWrapper(IntrinsicRewardWrapper(env, CountBonus())))
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_methods_and_attributes_of_the_sub_envs_are_reached(kind: Any) -> None:
+    env = masked_stack(kind=kind)
+    env.reset()
+    assert env.has_attr("action_masks")
+    assert not env.has_attr("nothing")  # and the workers live on
+    for allowed in (True, False, True):
+        # What sb3-contrib's MaskablePPO asks for before each step.
+        masks = np.stack(env.env_method("action_masks"))
+        assert masks.tolist() == [[True, allowed]] * 3
+        env.step(np.zeros(3, dtype=np.int64))
+    env.set_attr("level", 5, indices=[0, 2])
+    assert env.get_attr("level") == [5, 1, 5]
+    assert env.get_attr("level", indices=1) == [1]
+    env.set_attr("level", 7)
+    assert env.env_method("raised", 1) == [8, 8, 8]
+    for ask in (env.get_attr, env.env_method):
+        with pytest.raises(AttributeError, match="each of its sub-envs has 'nothing'"):
+            ask("nothing")
+    env.close()
+
+
+def test_a_method_is_called_for_the_named_sub_envs_alone() -> None:
+    env = masked_stack()
+    assert env.env_method("raised", 2, indices=[2, 0]) == [3, 3]
+    assert env.get_attr("level") == [3, 1, 3]
+    workers = masked_stack(kind=AsyncVectorEnv)
+    with pytest.raises(NotImplementedError, match=r"of all its environments at once, not of \[1\]"):
+        workers.env_method("raised", 2, indices=1)
+    assert workers.get_attr("level") == [1, 1, 1]
+    workers.close()
+
+
+def test_wrappers_of_the_sub_envs_are_found() -> None:
+    env = SB3VecEnv(vector_env(lambda: TimeLimit(Bandit(), 3), 2))
+    assert env.env_is_wrapped(TimeLimit) == [True, True]
+    assert env.env_is_wrapped(GRMWrapper.__class__) == [False, False]
+
+
+def test_maskable_ppo_masks_the_actions_of_the_sub_envs() -> None:
+    maskable = pytest.importorskip("sb3_contrib").MaskablePPO
+    env = masked_stack()
+    model = maskable("MlpPolicy", env, n_steps=16, batch_size=48, n_epochs=1, device="cpu")
+    model.learn(48)
+    buffer = model.rollout_buffer
+    at_odd_times = (buffer.observations.reshape(-1, 2)[:, 0] * 5).round() % 2 == 1
+    assert at_odd_times.any()
+    assert (buffer.actions.reshape(-1)[at_odd_times] == 0).all()
+
+
+class Balancer:
+    """Holds CartPole's pole up for all of its 500 steps."""
+
+    def predict(self, obs: Any, **_: Any) -> Any:
+        return (obs @ np.array([0.1, 0.3, 3.0, 1.0]) > 0.0).astype(np.int64), None
+
+
+def with_bonus(env: Any) -> Any:
+    """F = 1 at each step."""
+    source = lambda obs, action, next_obs: np.ones(np.shape(action))  # noqa: E731
+    return NoShapingWrapper(IntrinsicRewardWrapper(env, source))
+
+
+@pytest.mark.parametrize("adapter", ["SB3VecEnv", "DummyVecEnv"])
+def test_evaluate_policy_reports_the_return_of_the_task(adapter: str) -> None:
+    make = partial(gym.make, "CartPole-v1")
+    if adapter == "SB3VecEnv":
+        env: Any = SB3VecEnv(with_bonus(vector_env(make, 2)))
+    else:  # Monitor below what adds F'
+        env = DummyVecEnv([lambda: with_bonus(Monitor(make()))])
+    env.seed(0)
+    returns, lengths = evaluate_policy(
+        Balancer(), env, n_eval_episodes=2, return_episode_rewards=True
+    )
+    assert returns == [500.0, 500.0]
+    assert lengths == [500, 500]
+
+
+class Tilt(BaseCallback):
+    """Makes the policy take action 0, and action 1 after the first evaluation."""
+
+    def _on_step(self) -> bool:
+        head = self.model.policy.action_net
+        with torch.no_grad():
+            head.weight.zero_()
+            head.bias.copy_(torch.tensor([9.0, 0.0] if self.n_calls <= 4 else [0.0, 9.0]))
+        return True
+
+
+def test_eval_callback_keeps_the_model_that_is_best_at_the_task(tmp_path: Path) -> None:
+    """Action 0 earns 5 in an episode; action 1 earns nothing, and a bonus of 7.5."""
+    env, eval_env = (SB3VecEnv(shape(vector_env(Bandit, 2), "none", 1)) for _ in range(2))
+    evaluation = EvalCallback(
+        eval_env, n_eval_episodes=4, eval_freq=4, best_model_save_path=str(tmp_path), verbose=0
+    )
+    model = PPO("MlpPolicy", env, n_steps=8, batch_size=16, n_epochs=1, device="cpu", seed=0)
+    model.learn(16, callback=[Tilt(), evaluation])
+    assert (evaluation.best_mean_reward, evaluation.last_mean_reward) == (5.0, 0.0)
+    best = PPO.load(tmp_path / "best_model", device="cpu")
+    assert best.predict(np.zeros(2, np.float32), deterministic=True)[0] == 0
+
+
+def learn_64_steps_and_evaluate(reading: Callable[[TDCritic], Any]) -> TDCritic:
+    critic = TDCritic(Bandit().observation_space, seed=0)
+
+    def stack(critic: Any) -> SB3VecEnv:
+        env = IntrinsicRewardWrapper(vector_env(Bandit, 1), CountBonus())
+        return SB3VecEnv(ADOPSWrapper(env, critic, int_bootstrap="none"))
+
+    evaluation = EvalCallback(stack(reading(critic)), n_eval_episodes=20, eval_freq=8, verbose=0)
+    model = PPO("MlpPolicy", stack(critic), n_steps=64, n_epochs=1, device="cpu", seed=0)
+    model.learn(64, callback=evaluation)
+    return critic
+
+
+def test_evaluation_teaches_a_shared_critic_nothing() -> None:
+    critic = learn_64_steps_and_evaluate(lambda critic: critic.evaluate)
+    assert critic.replay is not None
+    assert (critic.updates, critic.replay.stored) == (0, 64)
+
+
+def test_an_evaluation_stack_that_would_teach_a_shared_critic_is_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"another stack.*as for evaluation.*critic\.evaluate"):
+        learn_64_steps_and_evaluate(lambda critic: critic)
+
+
+class Fifty(gym.Env[Any, Any]):
+    """Episodes of fifty steps that earn 1 each."""
+
+    observation_space = gym.spaces.Box(0.0, 50.0, (1,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.full(1, self.t, dtype=np.float32), 1.0, self.t == 50, False, {}
+
+
+@pytest.mark.parametrize("adapter", ["SB3VecEnv", "DummyVecEnv"])
+def test_callback_logs_true_returns_over_several_calls_of_learn(adapter: str) -> None:
+    if adapter == "SB3VecEnv":
+        env: Any = SB3VecEnv(with_bonus(vector_env(Fifty, 1)))
+    else:
+        env = DummyVecEnv([lambda: with_bonus(Fifty())])
+    model = PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, device="cpu", seed=0)
+    log, joined = ShapingCallback(), ShapingCallback()
+
+    def returns_of(log: ShapingCallback) -> list[float]:
+        found = [e["extrinsic_return"] for e in log.history if "extrinsic_return" in e]
+        log.history.clear()
+        return found
+
+    model.learn(32, callback=log)  # SB3 resets the env when the next one begins
+    assert returns_of(log) == []
+    model.learn(64, callback=log)
+    assert returns_of(log) == [50.0]
+    model.learn(64, callback=log, reset_num_timesteps=False)  # the episode goes on
+    assert returns_of(log) == [50.0]
+    # At step 128, 28 steps into an episode, of which a callback that joins knows nothing.
+    model.learn(96, callback=joined, reset_num_timesteps=False)
+    assert returns_of(joined) == [50.0]
+
+
+class Reach(gym.Env[Any, Any]):
+    """A goal env: ten steps along a line, and a penalty of 1 away from the goal."""
+
+    def __init__(self) -> None:
+        line = gym.spaces.Box(-10.0, 10.0, (1,), np.float32)
+        names = ("observation", "achieved_goal", "desired_goal")
+        self.observation_space = gym.spaces.Dict(dict.fromkeys(names, line))
+        self.action_space = gym.spaces.Discrete(2)
+
+    def _obs(self) -> Any:
+        at = np.array([self.x], dtype=np.float32)
+        return {"observation": at, "achieved_goal": at, "desired_goal": self.goal}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.x, self.t = 0.0, 0
+        self.goal = self.np_random.integers(-5, 6, 1).astype(np.float32)
+        return self._obs(), {}
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return -(np.abs(achieved - desired)[..., 0] > 0.5).astype(np.float64)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        self.x += 2.0 * float(action) - 1.0
+        obs = self._obs()
+        reward = float(self.compute_reward(obs["achieved_goal"], obs["desired_goal"], {}))
+        return obs, reward, False, self.t == 10, {}
+
+
+@pytest.mark.parametrize("adapter", ["SB3VecEnv", "DummyVecEnv"])
+@pytest.mark.parametrize("add_to_reward", [True, False])
+def test_hindsight_never_samples_rewards_that_lack_the_bonus(
+    adapter: str, add_to_reward: bool
+) -> None:
+    """HER computes the rewards of four in five sampled steps anew: R, without F'."""
+    source = lambda obs, action, next_obs: np.full(np.shape(action), 7.0)  # noqa: E731
+    settings = {"add_to_reward": add_to_reward}
+    if adapter == "SB3VecEnv":
+        stack = NoShapingWrapper(IntrinsicRewardWrapper(vector_env(Reach, 1), source), **settings)
+        env: Any = SB3VecEnv(stack)
+    else:
+        make = lambda: NoShapingWrapper(IntrinsicRewardWrapper(Reach(), source), **settings)  # noqa: E731
+        env = DummyVecEnv([make])
+    model = DQN(
+        "MultiInputPolicy", env, replay_buffer_class=HerReplayBuffer, learning_starts=20,
+        buffer_size=200, device="cpu", seed=0,
+    )  # fmt: skip
+    if add_to_reward:
+        with pytest.raises(ValueError, match=r"compute_reward: hindsight.*HER without a bonus"):
+            model.learn(30)
+    else:
+        model.learn(30)
+        assert set(model.replay_buffer.sample(50).rewards.unique().tolist()) <= {-1.0, 0.0}
 
 
 class Kept(KVWriter):
@@ -244,7 +488,7 @@ def test_callback_logs_what_the_infos_say(adapter: str) -> None:
             decay_updates=4,
             update_every=4,
         )
-        env: Any = VecMonitor(SB3VecEnv(stack))
+        env: Any = SB3VecEnv(stack)
     else:
         make = lambda: PIESWrapper(  # noqa: E731
             IntrinsicRewardWrapper(single(), tk.source), decay_updates=4, update_every=4

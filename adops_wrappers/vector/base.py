@@ -48,8 +48,8 @@ class ShapingWrapper(ShapingTwin[VectorEnv], VectorEnvWrapper):
     (F′) and `shaping_correction` (F′ − intrinsic_scale·F). The mask is False on the dummy reset
     steps of NEXT_STEP. Under SAME_STEP the values of a terminal step are at the top level.
     With a critic, SAME_STEP ends also carry `final_value_ext` and `final_value_int`, the
-    critic's values of the final observations. The reward becomes R + F′, or stays R with
-    `add_to_reward=False`.
+    critic's values of the final observations; with a potential, `potential_time` is t of Φ(s, t).
+    The reward becomes R + F′, or stays R with `add_to_reward=False`.
     """
 
     def reset(
@@ -107,6 +107,8 @@ class ShapingWrapper(ShapingTwin[VectorEnv], VectorEnvWrapper):
         self._write(info, "raw_intrinsic_reward", raw, valid)
         self._write(info, "intrinsic_reward", shaped, valid)
         self._write(info, "shaping_correction", shaped - self.core.intrinsic_scale * raw, valid)
+        if self.core.potential is not None:
+            self._write(info, "potential_time", self.episodes.steps.copy(), valid)
         if final_values is not None:
             self._write(info, "final_value_ext", final_values[0], ended)
             self._write(info, "final_value_int", final_values[1], ended)
@@ -143,7 +145,7 @@ class ShapingWrapper(ShapingTwin[VectorEnv], VectorEnvWrapper):
         return found[0] if found[1] is None else np.where(found[1], found[0], otherwise)
 
     @staticmethod
-    def _write(info: dict[str, Any], key: str, values: FloatArray, mask: BoolArray) -> None:
+    def _write(info: dict[str, Any], key: str, values: Any, mask: BoolArray) -> None:
         # Copies: what the shaper and the observers have must not change under an agent's hands.
         info[key] = values.copy()
         info[f"_{key}"] = mask.copy()

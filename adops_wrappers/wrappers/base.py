@@ -20,6 +20,13 @@ else:
     AnyWrapper = gym.Wrapper
 
 
+NO_HINDSIGHT = (
+    "hindsight replay (HER) rewrites goals, and the rewards that the env computes for another goal "
+    "hold no F': four in five sampled steps, by default. Shape without HER, or use HER without a "
+    "bonus."
+)
+
+
 class SingleEnvWrapper(Twin[gym.Env[Any, Any]], RecordsSettings, AnyWrapper):
     """A wrapper of this package for one env."""
 
@@ -37,8 +44,9 @@ class ShapingWrapper(ShapingTwin[gym.Env[Any, Any]], SingleEnvWrapper):
 
     It reads F from `info["intrinsic_reward"]` and writes `extrinsic_reward` (R),
     `raw_intrinsic_reward` (F), `intrinsic_reward` (F′) and `shaping_correction`
-    (F′ − intrinsic_scale·F) as `np.float64`: floats with the dtype that readers of `info` ask for.
-    The reward becomes R + F′, or stays R with `add_to_reward=False`.
+    (F′ − intrinsic_scale·F) as `np.float64`: floats with the dtype that readers of `info` ask for;
+    with a potential also `potential_time`, t of Φ(s, t). The reward becomes R + F′, or stays R
+    with `add_to_reward=False`.
     """
 
     _unfinished_steps = 0
@@ -53,6 +61,14 @@ class ShapingWrapper(ShapingTwin[gym.Env[Any, Any]], SingleEnvWrapper):
         self._look_for_a_hidden_time_limit()
         self.core.reset(obs, None)
         return obs, info
+
+    @property
+    def compute_reward(self) -> Any:
+        """The reward function of a goal env, unless F′ is added: it would not return R + F′."""
+        function = self.env.get_wrapper_attr("compute_reward")
+        if self.add_to_reward:
+            raise ValueError(f"compute_reward: {NO_HINDSIGHT}")
+        return function
 
     def _look_for_a_hidden_time_limit(self) -> None:
         cut, self._unfinished_steps = self._unfinished_steps, 0
@@ -104,6 +120,8 @@ class ShapingWrapper(ShapingTwin[gym.Env[Any, Any]], SingleEnvWrapper):
             "intrinsic_reward": shaped,
             "shaping_correction": shaped - self.core.intrinsic_scale * raw[0],
         }
+        if self.core.potential is not None:
+            info["potential_time"] = int(self.episodes.steps[0])
         return (reward + float(shaped) if self.add_to_reward else reward), info
 
     def _intrinsic(self, info: dict[str, Any], valid: BoolArray) -> FloatArray:

@@ -80,6 +80,7 @@ class ShapingTwin(Twin[AnyEnv]):
             int_bootstrap=int_bootstrap,
             intrinsic_scale=intrinsic_scale,
             episodes=tracker_below(env),
+            base=env.unwrapped,  # type: ignore[attr-defined]
         )
         self.needs_intrinsic = needs_intrinsic
         self.add_to_reward = add_to_reward
@@ -94,6 +95,11 @@ class ShapingTwin(Twin[AnyEnv]):
     def episodes(self) -> EpisodeTracker:
         """The position within the episodes."""
         return self.core.episodes
+
+    def close(self, **settings: Any) -> None:
+        """Close the env, and let a learning critic go on to another."""
+        self.core.close()
+        super().close(**settings)  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of all that a resumed run needs: debts, running mean, ζ, counters."""
