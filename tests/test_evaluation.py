@@ -5,13 +5,16 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from adops_wrappers import (
+    ADOPSWrapper,
     CountBonus,
+    CriticHandle,
     GRMWrapper,
     IntrinsicReturnNormalizer,
     IntrinsicRewardWrapper,
+    NoShapingWrapper,
     PIESWrapper,
     evaluation_mode,
     make_shaping,
@@ -53,6 +56,52 @@ def test_thaws_after_an_error_and_keeps_what_was_frozen() -> None:
         1 / bonus.counts.get(b"never", 0 if bonus.frozen else 1)
     assert not bonus.frozen
     assert env.shaper.frozen
+
+
+@pytest.mark.parametrize("stack", ["bare", "workers"])
+def test_a_stack_with_nothing_to_freeze_is_refused(stack):
+    env = gym.make(tk.CLIFF)
+    if stack == "workers":
+        make = lambda: IntrinsicRewardWrapper(gym.make(tk.CLIFF), CountBonus())  # noqa: E731
+        env = AsyncVectorEnv([make])
+    with pytest.raises(ValueError, match=r"nothing to freeze in .*wrap the vector env"):
+        evaluation_mode(env).__enter__()
+    env.close()
+
+
+def test_the_raw_bonus_is_frozen_too():
+    with evaluation_mode(NoShapingWrapper(gym.make(tk.CLIFF))) as env:
+        assert env.shaper.frozen
+
+
+def test_stacks_in_the_sub_envs_of_this_process_are_frozen():
+    bonuses = [CountBonus(), CountBonus()]
+    makers = [
+        lambda bonus=bonus: IntrinsicRewardWrapper(gym.make(tk.CLIFF), bonus) for bonus in bonuses
+    ]
+    with evaluation_mode(SyncVectorEnv(makers)):
+        assert [bonus.frozen for bonus in bonuses] == [True, True]
+    assert [bonus.frozen for bonus in bonuses] == [False, False]
+
+
+def test_the_agents_own_learner_is_shown_nothing():
+    class Agent:
+        shown = 0
+
+        def __call__(self, obs):
+            return 0.0, 0.0
+
+        def observe(self, transition):
+            self.shown += 1
+
+    agent = Agent()
+    source = IntrinsicRewardWrapper(gym.make(tk.CLIFF), CountBonus())
+    env = ADOPSWrapper(source, CriticHandle(agent))
+    env.reset(seed=0)
+    env.step(0)
+    with evaluation_mode(env):
+        env.step(0)
+    assert agent.shown == 1
 
 
 def trained_stack(method, num_envs, steps):

@@ -29,6 +29,7 @@ from adops_wrappers import (
     NoShapingWrapper,
     PIESWrapper,
     TDCritic,
+    evaluation_mode,
     make_shaping,
     vector,
     wrappers,
@@ -368,6 +369,16 @@ def test_evaluation_teaches_a_shared_critic_nothing() -> None:
 def test_an_evaluation_stack_that_would_teach_a_shared_critic_is_refused() -> None:
     with pytest.raises(RuntimeError, match=r"another stack.*as for evaluation.*critic\.evaluate"):
         learn_64_steps_and_evaluate(lambda critic: critic)
+
+
+def test_evaluation_mode_reaches_the_env_that_sb3_has_wrapped() -> None:
+    bonus = CountBonus()
+    model = DQN("MlpPolicy", IntrinsicRewardWrapper(Bandit(), bonus), device="cpu")
+    with evaluation_mode(model.get_env()):
+        assert bonus.frozen
+        evaluate_policy(model, model.get_env(), n_eval_episodes=1)
+    assert not bonus.frozen
+    assert not bonus.counts
 
 
 class Fifty(gym.Env[Any, Any]):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -7,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import TimeLimit, vector
 
 torch = pytest.importorskip("torch")
 
@@ -413,6 +415,73 @@ def test_evaluation_mode_freezes_what_the_critic_knows() -> None:
     for _ in range(10):
         env.step(np.zeros(3, dtype=np.int64))
     assert critic.updates > updates
+
+
+def stored_by(critic: TDCritic) -> Any:
+    assert critic.replay is not None
+    return [part[: critic.replay.stored] for column in critic.replay.columns for part in column]
+
+
+def act(env: Any, steps: int = 10) -> None:
+    env.reset(seed=0)
+    for step in range(steps):
+        env.step(np.full(3, step % 3))
+
+
+def test_wrappers_of_one_stack_that_share_a_critic_show_it_each_step_once() -> None:
+    space = tk.ScriptedEnv().observation_space
+    alone, shared = TDCritic(space, seed=0), TDCritic(space, seed=0)
+    act(stack(alone))
+    # A wrapper between them, so that they share no more than the env at the bottom.
+    between = vector.RecordEpisodeStatistics(stack(shared))
+    act(ADOPESWrapper(between, shared, int_bootstrap="none", ramp_updates=4, update_every=1))
+    assert shared.replay is not None
+    assert shared.replay.stored == 10
+    for mine, theirs in zip(stored_by(shared), stored_by(alone), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("evaluated_first", [False, True])
+def test_a_second_stack_may_read_a_critic_but_not_teach_it(evaluated_first: bool) -> None:
+    critic = TDCritic(tk.ScriptedEnv().observation_space, seed=0)
+    first, second = stack(critic), stack(critic)
+    if evaluated_first:
+        with evaluation_mode(second):
+            act(second)
+        assert critic.replay is None
+    act(first)
+    with pytest.raises(RuntimeError, match=r"one critic learns from one.*evaluation_mode\(env\)"):
+        act(second)
+    with evaluation_mode(second):
+        act(second)
+    act(stack(critic.evaluate))
+    assert critic.replay is not None
+    assert critic.replay.stored == 10
+
+
+def test_a_critic_goes_on_to_a_new_stack_when_the_old_one_is_closed_or_gone() -> None:
+    critic = TDCritic(tk.ScriptedEnv().observation_space, seed=0)
+    old = stack(critic)
+    act(old)
+    with evaluation_mode(old):
+        old.close()
+    act(stack(critic))  # not kept
+    act(stack(critic))
+    assert critic.replay is not None
+    assert critic.replay.stored == 30
+
+
+@pytest.mark.parametrize("copy", [deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copied_stack_teaches_its_own_copy_of_the_critic(copy: Any) -> None:
+    critic = TDCritic(tk.ScriptedEnv().observation_space, seed=0)
+    env = ADOPSWrapper(IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source), critic)
+    env.reset(seed=0)
+    env.step(0)
+    copied = copy(env)
+    copied.step(0)
+    env.step(0)
+    stored = [critic.replay.stored, copied.core.critic.replay.stored]  # type: ignore[union-attr]
+    assert stored == [2, 2]
 
 
 def test_state_dict_resumes_exactly() -> None:
