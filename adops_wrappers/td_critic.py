@@ -42,6 +42,8 @@ class TDCritic(CriticHandle):
     discounts and `int_bootstrap` come from the wrapper unless they are given, and must then
     agree with it. V(s) and V(s′) of a transition always come from the same parameters.
 
+    It learns from one stack. Another one may read its values: pass it `critic.evaluate`.
+
     Networks follow the space: a CNN for images, an MLP for the rest, one-hot codes for discrete
     parts, hashed words for texts; Dict and Tuple observations are encoded part by part. The
     last layer starts at 0, and so do all values.
