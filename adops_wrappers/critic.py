@@ -72,7 +72,7 @@ class CriticHandle:
     ) -> None:
         self.fixed_batch = fixed_batch
         self.frozen = False
-        """While True nothing is learned (`evaluation_mode` sets it)."""
+        """While True nothing is learned and nothing is kept (`evaluation_mode` sets it)."""
         self._process = os.getpid()
         self._learns = False
         self._learner: weakref.ref[Any] | None = None

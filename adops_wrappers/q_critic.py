@@ -125,8 +125,6 @@ class QCritic(CriticHandle):
         )
         self.updates = 0
         """The number of gradient steps so far."""
-        self.frozen = False
-        """While True nothing is learned (`evaluation_mode` sets it)."""
         self.register(self._evaluate)
 
     def attach(

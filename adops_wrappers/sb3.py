@@ -282,7 +282,8 @@ class ShapingCallback(BaseCallback):
             if row in self._running:
                 self._running[row] += float(info["extrinsic_reward"])
             if self.locals["dones"][row]:
-                self._finished += [self._running[row]] if row in self._running else []
+                if row in self._running:
+                    self._finished.append(self._running[row])
                 self._running[row] = 0.0
         if self.n_calls % self.log_every == 0:
             self._record()

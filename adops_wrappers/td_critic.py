@@ -138,8 +138,6 @@ class TDCritic(CriticHandle):
         """The number of gradient steps so far."""
         self._owed = 0.0
         self._unseen = 0
-        self.frozen = False
-        """While True nothing is learned and nothing is kept (`evaluation_mode` sets it)."""
         self.register(self._evaluate)
 
     @property
