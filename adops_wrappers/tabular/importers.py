@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +10,10 @@ import numpy as np
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import FloatArray
+from adops_wrappers.tabular.chance import check_copies, seeded_globals
+from adops_wrappers.tabular.enumeration import Explorer, StateKey, check_size
 from adops_wrappers.tabular.mdp import FiniteMDP, GridView
+from adops_wrappers.tabular.replay import Replay
 
 MAX_STATES = 2000
 _MOVES = {
@@ -19,9 +21,7 @@ _MOVES = {
     "FrozenLakeEnv": ("left", "down", "right", "up"),
     "TaxiEnv": ("south", "north", "east", "west", "pickup", "dropoff"),
 }
-
-StateKey = Callable[[gym.Env[Any, Any], Any], Hashable]
-"""`key(env, obs)`: what distinguishes one state of an env from another."""
+ACCURACY = 0.01
 
 
 def mdp_from_env(
@@ -30,12 +30,16 @@ def mdp_from_env(
     *,
     key: StateKey | None = None,
     max_states: int = MAX_STATES,
+    accuracy: float = ACCURACY,
 ) -> FiniteMDP:
     """Return the MDP behind an env.
 
     An env with a method `to_mdp(gamma)` exports itself; a table `env.unwrapped.P` is read as in
-    the toy-text envs; any other env is enumerated from a reset with seed 0, by stepping copies
-    of it, which needs deterministic dynamics. Time limits are left out.
+    the toy-text envs. Any other env, or one with a `key`, is enumerated from a reset with seed
+    0, by stepping copies of it, and the result is replayed on random walks. Where a step moves
+    a random generator, copies with other random numbers are stepped, at least 10 / `accuracy`
+    of them: an outcome of probability `accuracy` is missed with probability e^−10, or 5e-5. Time
+    limits and wrappers are left out.
 
     Args:
         env: The env, with a `Discrete` action space.
@@ -44,9 +48,16 @@ def mdp_from_env(
             moments if and only if they are the same state. None takes grid, position,
             direction and what is carried from a MiniGrid env, and the observation elsewhere.
         max_states: The number of states at which to give up.
+        accuracy: For enumeration: the largest standard error of a probability, and of a random
+            reward in units of its range. It takes up to 0.25 / accuracy² tries of an action.
+
+    Returns:
+        The MDP; its `origin` says how much of it is estimated.
 
     Raises:
-        ValueError: If the env has too many states or is not deterministic.
+        ValueError: If the env has too many states, its copies do not carry its state, or the
+            result does not describe it, because the key is not the whole state or because the
+            env uses random numbers from elsewhere than its generators and the global ones.
         TypeError: If its actions are not Discrete.
 
     Example:
@@ -57,6 +68,7 @@ def mdp_from_env(
     """
     _checks.discount("gamma", gamma)
     _checks.whole("max_states", max_states, least=1)
+    _checks.fraction("accuracy", _checks.positive("accuracy", accuracy))
     if not isinstance(env, gym.Env):
         raise TypeError(
             f"mdp_from_env takes a gymnasium.Env, got {type(env).__name__}. Make one with "
@@ -68,18 +80,23 @@ def mdp_from_env(
             f"Only envs with a Discrete action space are finite MDPs; this one has "
             f"{base.action_space}."
         )
-    if hasattr(base, "to_mdp"):
+    if hasattr(base, "to_mdp") and key is None:
         exported = base.to_mdp(gamma)
         assert isinstance(exported, FiniteMDP)
         return exported
     if hasattr(base, "P") and key is None:
         return _from_table(base, gamma, max_states)
-    return _enumerate(base, gamma, key or _default_key(base), max_states)
+    check_copies(base)
+    with seeded_globals():
+        explorer = Explorer(base, key or _default_key(base), max_states, accuracy)
+        explorer.explore()
+        start = explorer.start()
+        return explorer.mdp(gamma, start, Replay(explorer).run())
 
 
 def _from_table(env: Any, gamma: float, max_states: int) -> FiniteMDP:
     num_states, num_actions = len(env.P), int(env.action_space.n)
-    _check_size(num_states, max_states)
+    check_size(num_states, max_states)
     transition = np.zeros((num_states, num_actions, num_states))
     reward_sum = np.zeros_like(transition)
     entered_to_end, entered_to_go_on = np.zeros((2, *transition.shape), dtype=np.bool_)
@@ -150,68 +167,6 @@ def _observation_key(env: Any, obs: Any) -> Hashable:
     if isinstance(obs, tuple):
         return tuple(_observation_key(env, part) for part in obs)
     return np.asarray(obs).tobytes() if not isinstance(obs, str) else obs
-
-
-def _enumerate(env: Any, gamma: float, key: StateKey, max_states: int) -> FiniteMDP:
-    try:
-        env = deepcopy(env)
-    except Exception as error:
-        raise ValueError(
-            f"The env cannot be enumerated, because copy.deepcopy of it fails: {error}. Pass "
-            "arrays to FiniteMDP, or give the env a method to_mdp(gamma)."
-        ) from error
-    obs, _ = env.reset(seed=0)
-    index: dict[tuple[Hashable, bool], int] = {(key(env, obs), False): 0}
-    waiting = [(0, env)]
-    moves: list[tuple[int, int, int, float]] = []
-    first_action, num_actions = int(env.action_space.start), int(env.action_space.n)
-    while waiting:
-        state, here = waiting.pop()
-        for action in range(num_actions):
-            there, outcome = _try(here, first_action + action, key, None)
-            if _try(here, first_action + action, key, len(moves))[1] != outcome:
-                raise ValueError(
-                    f"The env cannot be enumerated: action {action} in state {state} led to two "
-                    "different outcomes. Enumeration needs deterministic dynamics and a key that "
-                    "is the whole state; pass arrays to FiniteMDP, or give key=."
-                )
-            next_key, reward, terminated = outcome
-            known = len(index)
-            next_state = index.setdefault((next_key, terminated), known)
-            if next_state == known:
-                _check_size(known + 1, max_states)
-                if not terminated:
-                    waiting.append((next_state, there))
-            moves.append((state, action, next_state, reward))
-    transition = np.zeros((len(index), num_actions, len(index)))
-    reward_table = np.zeros((len(index), num_actions))
-    for state, action, next_state, reward in moves:
-        transition[state, action, next_state] = 1.0
-        reward_table[state, action] = reward
-    terminal = np.array([ended for _, ended in index])
-    return FiniteMDP(transition, reward_table, gamma, terminal, start=0)
-
-
-def _try(
-    env: Any, action: int, key: StateKey, seed: int | None
-) -> tuple[Any, tuple[Hashable, float, bool]]:
-    """Step a copy of `env`; a `seed` gives it other random numbers than its original has."""
-    copy = deepcopy(env)
-    if seed is not None:
-        copy.np_random = np.random.default_rng(seed)
-    if hasattr(copy, "step_count"):
-        # A clock in the env would make every moment a state of its own.
-        copy.step_count = 0
-    obs, reward, terminated, _, _ = copy.step(action)
-    return copy, (key(copy, obs), float(reward), bool(terminated))
-
-
-def _check_size(num_states: int, max_states: int) -> None:
-    if num_states > max_states:
-        raise ValueError(
-            f"The env has more than max_states={max_states} states. Use a smaller variant of "
-            "it or a coarser key=, or raise max_states (memory grows with its square)."
-        )
 
 
 def bonus_table(mdp: FiniteMDP, source: Callable[[int, int, int], float]) -> FloatArray:

@@ -37,6 +37,47 @@ class GridView(NamedTuple):
     panel_names: tuple[str, ...] = ("",)
 
 
+class Origin(NamedTuple):
+    """How an MDP was found by trying out an env, and how well it is known."""
+
+    pairs: int
+    """The pairs of state and action."""
+    random_pairs: int
+    """The pairs with more than one outcome, or with a random reward."""
+    fewest_samples: int
+    """The fewest tries of a pair in which a random generator moved; 0 if none did."""
+    most_samples: int
+    """The most tries of such a pair."""
+    probability_error: float
+    """The largest standard error of a probability."""
+    reward_error: float
+    """The largest standard error of the expected reward of a pair."""
+    walk_steps: int
+    """The steps of the random walks on which the MDP agreed with the env."""
+    layout_drawn: bool
+    """Whether resets with other seeds than 0 begin in states that the MDP does not have."""
+
+    def lines(self) -> list[str]:
+        """Return what a report says about it."""
+        lines = [f"  model       agrees with the env on {self.walk_steps} steps of random walks"]
+        if self.layout_drawn:
+            lines.append("  layout      layout of seed 0; other seeds begin elsewhere")
+        if self.most_samples:
+            lines.append(
+                f"  random      {self.random_pairs} of {self.pairs} pairs of state and action are "
+                f"random, from {self.fewest_samples} to {self.most_samples} samples each"
+            )
+            lines.append(
+                f"  accuracy    standard errors up to {self.probability_error:.2g} (probability) "
+                f"and {self.reward_error:.2g} (reward); ties may be hidden by them"
+            )
+            missed = 0.99**self.fewest_samples
+            lines.append(
+                f"  missed      an outcome of probability 0.01: with probability {missed:.1g} a pair"
+            )
+        return lines
+
+
 class FiniteMDP:
     """A finite MDP: P(s′ | s, a), R, γ, terminal states and a start distribution.
 
@@ -50,6 +91,7 @@ class FiniteMDP:
             means that an episode may start in any state that is not terminal.
         action_names: Names for reports, one per action.
         grid: Where to draw each state, for plots.
+        origin: How the MDP was found, if it was found by trying out an env.
 
     Raises:
         ValueError: If an array has a wrong shape, is not a probability, or holds values that are
@@ -75,6 +117,7 @@ class FiniteMDP:
         *,
         action_names: Sequence[str] | None = None,
         grid: GridView | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self.transition = _floats("transition", transition)
         if self.transition.ndim != 3 or self.transition.shape[0] != self.transition.shape[2]:
@@ -96,6 +139,7 @@ class FiniteMDP:
             )
         self.action_names = tuple(action_names or map(str, range(self.num_actions)))
         self.grid = grid
+        self.origin = origin
 
     @staticmethod
     def from_env(env: Any, gamma: float, **options: Any) -> FiniteMDP:

@@ -73,6 +73,7 @@ class AuditReport:
         if self.zeta is not None:
             symbol = METHODS[self.method].shaper.zeta_symbol
             lines.append(f"  held        {symbol} = {self.zeta:g}, which training would move")
+        lines += self.mdp.origin.lines() if self.mdp.origin else []
         if self.preserved:
             return "\n".join(lines)
         lines.append(f"  changed     {len(self.changed_states)} states")
@@ -109,6 +110,7 @@ class AuditReport:
             "horizon": self.horizon,
             "gamma": self.mdp.gamma,
             "states": self.mdp.num_states,
+            "origin": self.mdp.origin and self.mdp.origin._asdict(),
             "actions": list(self.mdp.action_names),
         }
 
