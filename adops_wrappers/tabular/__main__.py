@@ -14,11 +14,16 @@ import adops_wrappers  # noqa: F401  registers the gallery
 from adops_wrappers.tabular import METHODS, FiniteMDP, audit, mdp_from_env
 from adops_wrappers.tabular.auditor import verdicts
 from adops_wrappers.tabular.bonuses import BONUSES, named_bonus
+from adops_wrappers.tabular.keys import named_key
 from adops_wrappers.tabular.plot import plot_audit
 
 _EPILOG = """bonuses:
 {bonuses}
   file.npy          a table of shape (S, A) or (S, A, S)
+
+keys, for envs whose observation is not the whole state:
+  obs,has_key       attributes of the env, "obs" being the observation
+  module:function   a function (env, obs) that returns something hashable
 
 examples:
   python -m adops_wrappers.tabular CliffWalking-v1 --bonus noisy-tv --shaping adops
@@ -34,7 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         env = _make(args.env)
         print(f"Reading {args.env} …", file=sys.stderr)
-        mdp = mdp_from_env(env, args.gamma, max_states=args.max_states)
+        mdp = mdp_from_env(
+            env,
+            args.gamma,
+            key=None if args.key is None else named_key(args.key),
+            max_states=args.max_states,
+            accuracy=args.accuracy,
+        )
         bonus = named_bonus(
             args.bonus,
             mdp,
@@ -53,15 +64,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    names = ("zeta", "delay", "epsilon", "form", "max_nodes")
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+
+
 def _print_report(args: argparse.Namespace, mdp: FiniteMDP, bonus: Any) -> None:
-    settings = {
-        name: value
-        for name in ("zeta", "delay", "epsilon", "form", "max_nodes")
-        if (value := getattr(args, name)) is not None
-    }
-    if args.shaping == "pbrs":
+    settings = _settings(args)
+    shaping = args.shaping or "adops"
+    if shaping == "pbrs":
         settings["potential"] = mdp.solve().v
-    report = audit(mdp, bonus, args.shaping, args.horizon, **settings)
+    report = audit(mdp, bonus, shaping, args.horizon, **settings)
     if args.plot:
         plot_audit(report, args.plot, bonus, f"{args.env}, bonus {args.bonus} × {args.scale:g}")
         print(f"Wrote {args.plot}", file=sys.stderr)
@@ -73,7 +86,18 @@ def _print_report(args: argparse.Namespace, mdp: FiniteMDP, bonus: Any) -> None:
 
 
 def _print_table(args: argparse.Namespace, mdp: FiniteMDP, bonus: Any) -> None:
-    answers = verdicts(mdp, bonus, args.horizon, progress=lambda text: print(text, file=sys.stderr))
+    if args.plot or args.shaping:
+        raise ValueError(
+            "--all prints a table of all methods; --shaping and --plot are about a single one. "
+            "Leave out either --all or the other."
+        )
+    answers = verdicts(
+        mdp,
+        bonus,
+        args.horizon,
+        progress=lambda text: print(text, file=sys.stderr),
+        **_settings(args),
+    )
     if args.json:
         table = {
             label: answer if isinstance(answer, str) else answer.to_dict()
@@ -82,6 +106,7 @@ def _print_table(args: argparse.Namespace, mdp: FiniteMDP, bonus: Any) -> None:
         print(json.dumps({"env": args.env, "bonus": args.bonus, "methods": table}, indent=2))
         return
     print(f"{args.env}, bonus {args.bonus} × {args.scale:g}, gamma={args.gamma}")
+    print("\n".join([*(mdp.origin.lines() if mdp.origin else []), ""]), end="")
     print(f"{'method':<26} {'optimal set':<12} {'changed states':>14} {'regret':>10}")
     for label, answer in answers.items():
         if isinstance(answer, str):
@@ -113,12 +138,14 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("env", help="a gymnasium id: a toy-text env, a gallery env, a small deterministic env")
+    add("env", help="a gymnasium id: a toy-text env, a gallery env, a small env")
+    add("--key", metavar="STATE", help="what tells states apart, see below (the observation)")
+    add("--accuracy", type=float, default=0.01, help="of sampled probabilities (%(default)s)")
     add("--bonus", default="noisy-tv", help="a name or a .npy file, see below (%(default)s)")
     add("--scale", type=float, default=1.0, help="a factor on the bonus (%(default)s)")
     add("--tv-state", type=int, help="the state with the noisy TV")
     add("--seed", type=int, default=0, help="of the random bonus (%(default)s)")
-    add("--shaping", default="adops", help=f"raw or one of {', '.join(METHODS)} (%(default)s)")
+    add("--shaping", help=f"raw or one of {', '.join(METHODS)} (adops)")
     add("--all", action="store_true", help="a table of all methods instead of one report")
     add("--gamma", type=float, default=0.99, help="the discount (%(default)s)")
     add("--horizon", type=int, help="end the task after this many steps")

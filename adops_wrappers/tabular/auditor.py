@@ -233,27 +233,42 @@ def verdicts(
     bonus: Any,
     horizon: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
+    **settings: Any,
 ) -> dict[str, AuditReport | str]:
-    """Audit every method; where one cannot be audited, return the reason in its place."""
-    potential = mdp.solve().v
+    """Audit every method; where one cannot be audited, return the reason in its place.
+
+    Args:
+        mdp: The task.
+        bonus: As for `audit`.
+        horizon: As for `audit`; PBIM gets one of 8 if there is none.
+        progress: Called with each line of progress.
+        **settings: `zeta`, `delay`, `epsilon`, `form` and `max_nodes`, for the methods that take
+            them; PIES at 0 and ADOPES at 1 are audited in any case.
+    """
+    clamp: dict[str, Any] = {n: settings[n] for n in ("epsilon", "form") if n in settings}
+    size: dict[str, Any] = {n: settings[n] for n in ("max_nodes",) if n in settings}
+    zeta, delay = settings.get("zeta", 0.5), settings.get("delay", 1)
+    sampled = ", sampled s′" if settings.get("form") == "trajectory" else ""
     rows: dict[str, tuple[str, int | None, dict[str, Any]]] = {
         "raw": ("raw", horizon, {}),
-        "PIES, ζ = 0.5": ("pies", horizon, {"zeta": 0.5}),
+        f"PIES, ζ = {zeta:g}": ("pies", horizon, {"zeta": zeta}),
         "PIES, ζ = 0": ("pies", horizon, {"zeta": 0.0}),
-        "guarded scale, β = 0.5": ("guarded", horizon, {"zeta": 0.5}),
-        "PBRS, Φ = V*, added to F": ("pbrs", horizon, {"potential": potential}),
-        "ADOPES, ζ = 0.5": ("adopes", horizon, {"zeta": 0.5}),
-        "ADOPES, ζ = 1": ("adopes", horizon, {"zeta": 1.0}),
-        "ADOPS": ("adops", horizon, {}),
-        "ADOPS, sampled s′": ("adops", horizon, {"form": "trajectory"}),
-        "GRM(1)": ("grm", horizon, {"delay": 1}),
+        f"guarded scale, β = {zeta:g}": ("guarded", horizon, {"zeta": zeta}),
+        "PBRS, Φ = V*, added to F": ("pbrs", horizon, {"potential": mdp.solve().v}),
+        f"ADOPES, ζ = {zeta:g}{sampled}": ("adopes", horizon, {"zeta": zeta, **clamp}),
+        f"ADOPES, ζ = 1{sampled}": ("adopes", horizon, {"zeta": 1.0, **clamp}),
+        f"ADOPS{sampled}": ("adops", horizon, clamp),
+        "ADOPS, sampled s′": ("adops", horizon, {**clamp, "form": "trajectory"}),
+        f"GRM({delay})": ("grm", horizon, {"delay": delay}),
         f"PBIM, horizon {horizon or TABLE_HORIZON}": ("pbim", horizon or TABLE_HORIZON, {}),
     }
+    if "form" in settings and not sampled:
+        del rows["ADOPS, sampled s′"]
     answers: dict[str, AuditReport | str] = {}
-    for label, (method, limit, settings) in rows.items():
+    for label, (method, limit, own) in rows.items():
         progress(f"Auditing {label} …")
         try:
-            answers[label] = audit(mdp, bonus, method, limit, **settings)
+            answers[label] = audit(mdp, bonus, method, limit, **own, **size)
         except ValueError as error:
             answers[label] = str(error)
     return answers

@@ -34,7 +34,7 @@ class Branch:
     def numbers(self) -> bytes:
         """Return the state of these generators and of the global ones, which are not copied."""
         own = [_state(generator) for generator in self._generators]
-        return pickle.dumps((own, random.getstate(), np.random.get_state()))
+        return pickle.dumps((own, random.getstate(), np.random.get_state()))  # noqa: NPY002
 
 
 def check_copies(env: Any) -> None:
@@ -57,14 +57,14 @@ def _no_copy(reason: str) -> ValueError:
 @contextmanager
 def seeded_globals() -> Iterator[None]:
     """Seed the global generators of Python and numpy, and put them back in the end."""
-    before = random.getstate(), np.random.get_state()
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(0)
-    np.random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
     try:
         yield
     finally:
         random.setstate(before[0])
-        np.random.set_state(before[1])
+        np.random.set_state(before[1])  # noqa: NPY002
 
 
 def _bits(generator: Any) -> Any:
@@ -84,10 +84,10 @@ def _seed(generator: Any, seed: int, number: int) -> None:
         generator.seed(f"{seed} {number}")
     else:
         bits = _bits(generator)
-        bits.state = _fresh_state(type(bits), seed, number)
+        bits.state = _fresh_state(bits.__class__, seed, number)
 
 
 @lru_cache(maxsize=20_000)
-def _fresh_state(kind: type[Any], seed: int, number: int) -> Any:
+def _fresh_state(kind: Any, seed: int, number: int) -> Any:
     # Every pair of state and action is tried with the same seeds.
     return kind([seed, number]).state

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from math import ceil
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from adops_wrappers.arrays import FloatArray
 from adops_wrappers.tabular.chance import Branch
+from adops_wrappers.tabular.keys import StateKey
 from adops_wrappers.tabular.mdp import FiniteMDP, Origin
-
-StateKey = Callable[[gym.Env[Any, Any], Any], Hashable]
-"""`key(env, obs)`: what distinguishes one state of an env from another."""
 
 _RESETS = 100
 

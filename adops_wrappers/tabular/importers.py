@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +11,8 @@ import numpy as np
 from adops_wrappers import _checks
 from adops_wrappers.arrays import FloatArray
 from adops_wrappers.tabular.chance import check_copies, seeded_globals
-from adops_wrappers.tabular.enumeration import Explorer, StateKey, check_size
+from adops_wrappers.tabular.enumeration import Explorer, check_size
+from adops_wrappers.tabular.keys import StateKey, default_key
 from adops_wrappers.tabular.mdp import FiniteMDP, GridView
 from adops_wrappers.tabular.replay import Replay
 
@@ -88,7 +89,7 @@ def mdp_from_env(
         return _from_table(base, gamma, max_states)
     check_copies(base)
     with seeded_globals():
-        explorer = Explorer(base, key or _default_key(base), max_states, accuracy)
+        explorer = Explorer(base, key or default_key(base), max_states, accuracy)
         explorer.explore()
         start = explorer.start()
         return explorer.mdp(gamma, start, Replay(explorer).run())
@@ -147,26 +148,6 @@ def _table_grid(env: Any, num_states: int) -> GridView | None:
         return None
     row, column = np.unravel_index(np.arange(num_states), shape)
     return GridView(row, column, np.zeros(num_states, dtype=np.int64))
-
-
-def _default_key(env: Any) -> StateKey:
-    if hasattr(env, "grid") and hasattr(env, "agent_dir"):
-        return _minigrid_key
-    return _observation_key
-
-
-def _minigrid_key(env: Any, obs: Any) -> Hashable:
-    carried = None if env.carrying is None else (env.carrying.type, env.carrying.color)
-    place = tuple(int(i) for i in env.agent_pos)
-    return env.grid.encode().tobytes(), place, int(env.agent_dir), carried
-
-
-def _observation_key(env: Any, obs: Any) -> Hashable:
-    if isinstance(obs, dict):
-        return tuple(_observation_key(env, obs[name]) for name in sorted(obs))
-    if isinstance(obs, tuple):
-        return tuple(_observation_key(env, part) for part in obs)
-    return np.asarray(obs).tobytes() if not isinstance(obs, str) else obs
 
 
 def bonus_table(mdp: FiniteMDP, source: Callable[[int, int, int], float]) -> FloatArray:

@@ -73,7 +73,7 @@ class Origin(NamedTuple):
             )
             missed = 0.99**self.fewest_samples
             lines.append(
-                f"  missed      an outcome of probability 0.01: with probability {missed:.1g} a pair"
+                f"  missed      an outcome of 1 in 100, with probability {missed:.1g} in each pair"
             )
         return lines
 

@@ -4,11 +4,13 @@ import json
 import subprocess
 import sys
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from adops_wrappers.tabular.__main__ import main
 from tests.tabular.examples import CLIFF, TAXI
+from tests.tabular.test_enumeration import Coin, HiddenKey
 
 
 def run(capsys, *arguments):
@@ -108,6 +110,78 @@ def test_settings_reach_the_method(capsys):
     assert "PRESERVED" in run(capsys, *lake)[1]
     reward = ("FrozenLake-v1", "--bonus", "reward", "--shaping", "pbrs")
     assert "PRESERVED" in run(capsys, *reward)[1]
+
+
+@pytest.fixture
+def hidden_key(monkeypatch):
+    """The id of an env whose observation does not show its key."""
+    env_id = "tests/HiddenKey-v0"
+    monkeypatch.setitem(gym.registry, env_id, gym.envs.registration.EnvSpec(env_id, HiddenKey))
+    return env_id
+
+
+def has_key(env, obs):
+    return obs, env.has_key
+
+
+@pytest.mark.parametrize("key", ["obs,has_key", f"{__name__}:has_key"])
+def test_a_key_tells_states_apart(capsys, hidden_key, key):
+    code, _, err = run(capsys, hidden_key)
+    assert code == 2
+    assert "(--key on the command line)" in err
+    code, out, _ = run(capsys, hidden_key, "--key", key, "--shaping", "raw", "--json")
+    # 6 places with the key, the 5 others without it, and the end.
+    assert (code, json.loads(out)["states"]) == (0, 11)
+
+
+def test_a_key_that_does_not_exist(capsys, hidden_key):
+    assert "no attribute 'hat'" in run(capsys, hidden_key, "--key", "obs,hat")[2]
+    assert "has no function 'hat'" in run(capsys, hidden_key, "--key", f"{__name__}:hat")[2]
+    assert "No module named 'hat'" in run(capsys, hidden_key, "--key", "hat:has_key")[2]
+
+
+def test_accuracy_reaches_the_import_and_the_report(capsys, monkeypatch):
+    spec = gym.envs.registration.EnvSpec("tests/Coin-v0", Coin)
+    monkeypatch.setitem(gym.registry, "tests/Coin-v0", spec)
+    out = run(capsys, "tests/Coin-v0", "--bonus", "random", "--accuracy", "0.05")[1]
+    assert "1 of 2 pairs of state and action are random, from 200 to 200 samples each" in out
+    out = run(capsys, "tests/Coin-v0", "--bonus", "random", "--accuracy", "0.1", "--all")[1]
+    assert "1 of 2 pairs of state and action are random, from 100 to 100 samples each" in out
+    facts = json.loads(run(capsys, "tests/Coin-v0", "--accuracy", "0.1", "--json")[1])
+    assert facts["origin"]["most_samples"] == 100
+
+
+def test_the_table_takes_the_settings_of_the_methods(capsys):
+    settings = ("--zeta", "0.25", "--delay", "3", "--epsilon", "0.5", "--max-nodes", "600")
+    methods = json.loads(run(capsys, CLIFF, "--all", "--json", *settings)[1])["methods"]
+    assert {"PIES, ζ = 0.25", "ADOPES, ζ = 0.25", "guarded scale, β = 0.25"} <= methods.keys()
+    assert "more than max_nodes=600 nodes" in methods["GRM(3)"]
+
+    def single(*arguments):
+        return json.loads(run(capsys, CLIFF, "--json", *settings[:2], *arguments)[1])
+
+    assert methods["PIES, ζ = 0.25"] == single("--shaping", "pies")
+    assert methods["ADOPES, ζ = 0.25"] == single("--shaping", "adopes", "--epsilon", "0.5")
+
+
+def test_the_table_holds_the_form(capsys):
+    corridor = ("adops/TVCorridor-v0", "--all", "--json")
+    adops = {
+        form: [
+            name
+            for name in json.loads(run(capsys, *corridor, "--form", form)[1])["methods"]
+            if name.startswith("ADOPS")
+        ]
+        for form in ("expected", "trajectory")
+    }
+    assert adops == {"expected": ["ADOPS"], "trajectory": ["ADOPS, sampled s′"]}
+
+
+@pytest.mark.parametrize("arguments", [("--plot", "x.png"), ("--shaping", "grm")])
+def test_the_table_refuses_what_is_about_one_method(capsys, arguments):
+    code, _, err = run(capsys, CLIFF, "--all", *arguments)
+    assert code == 2
+    assert "--all prints a table of all methods" in err
 
 
 @pytest.mark.parametrize(

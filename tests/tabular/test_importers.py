@@ -128,9 +128,11 @@ def test_enumeration_by_a_key():
     assert mdp.num_states == 10
 
 
-def test_not_deterministic():
-    with pytest.raises(ValueError, match=r"cannot be enumerated.*two different outcomes"):
-        mdp_from_env(Walk(noise=True), 0.9)
+def test_jumps_of_random_length():
+    mdp = mdp_from_env(Walk(noise=True), 0.9, accuracy=0.04)
+    # Places 0 … 8, and the ends 9 and 10, where a jump of 2 overshoots.
+    assert (mdp.num_states, int(mdp.terminal.sum())) == (11, 2)
+    assert np.unique(mdp.transition[0, 1].round(6))[1:] == pytest.approx([0.5, 0.5], abs=0.16)
 
 
 def test_not_copyable():
