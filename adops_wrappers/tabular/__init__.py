@@ -4,7 +4,7 @@ from adops_wrappers.shaping import METHODS as DECLARED
 from adops_wrappers.tabular.auditor import audit
 from adops_wrappers.tabular.bonuses import EpisodicCount, FutureBonus, HistoryBonus
 from adops_wrappers.tabular.importers import bonus_table, mdp_from_env
-from adops_wrappers.tabular.mdp import FiniteMDP, GridView, Solution
+from adops_wrappers.tabular.mdp import FiniteMDP, GridView, Origin, Solution
 from adops_wrappers.tabular.oracle import OracleCritic, ideal_critic, policy_critic
 from adops_wrappers.tabular.report import AuditReport, Step
 
@@ -20,6 +20,7 @@ __all__ = [
     "GridView",
     "HistoryBonus",
     "OracleCritic",
+    "Origin",
     "Solution",
     "Step",
     "audit",

@@ -152,16 +152,20 @@ def test_accuracy_reaches_the_import_and_the_report(capsys, monkeypatch):
 
 
 def test_the_table_takes_the_settings_of_the_methods(capsys):
-    settings = ("--zeta", "0.25", "--delay", "3", "--epsilon", "0.5", "--max-nodes", "600")
+    settings = ("--zeta", "0.25", "--delay", "3", "--epsilon", "0.5", "--max-nodes", "100")
     methods = json.loads(run(capsys, CLIFF, "--all", "--json", *settings)[1])["methods"]
     assert {"PIES, ζ = 0.25", "ADOPES, ζ = 0.25", "guarded scale, β = 0.25"} <= methods.keys()
-    assert "more than max_nodes=600 nodes" in methods["GRM(3)"]
+    assert "more than max_nodes=100 nodes" in methods["PBIM, horizon 8"]
 
     def single(*arguments):
-        return json.loads(run(capsys, CLIFF, "--json", *settings[:2], *arguments)[1])
+        facts = json.loads(run(capsys, CLIFF, "--json", *arguments)[1])
+        return {name: facts[name] for name in methods["raw"]}
 
-    assert methods["PIES, ζ = 0.25"] == single("--shaping", "pies")
-    assert methods["ADOPES, ζ = 0.25"] == single("--shaping", "adopes", "--epsilon", "0.5")
+    assert methods["PIES, ζ = 0.25"] == single("--shaping", "pies", "--zeta", "0.25")
+    assert methods["GRM(3)"] == single("--shaping", "grm", "--delay", "3")
+    assert methods["ADOPES, ζ = 0.25"] == single(
+        "--shaping", "adopes", *settings[:2], *settings[4:6]
+    )
 
 
 def test_the_table_holds_the_form(capsys):

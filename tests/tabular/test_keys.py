@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from copy import deepcopy
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -12,8 +14,6 @@ from adops_wrappers.tabular.keys import frozen, named_key
     [3, "text", None, (1, [2, {"a": np.zeros(2)}]), np.array(["x", None], dtype=object), {1, 2}],
 )
 def test_equal_values_have_equal_keys(value):
-    from copy import deepcopy
-
     assert hash(frozen(value)) == hash(frozen(deepcopy(value)))
     assert frozen(value) == frozen(deepcopy(value))
 
