@@ -181,11 +181,12 @@ class ShapingCore:
         assert self._now is not None
         now, valid = self._now, self.episodes.valid
         self._check_finite(reward, intrinsic)
-        # `last_obs` is s′, except in rows that have already been reset (SAME_STEP).
+        # `last_obs` comes last: the agent asks about it next, and a network with preallocated
+        # outputs keeps one answer only. It is s′, except in rows already reset (SAME_STEP).
+        advantage_ext = self._advantage_ext(now, action)
+        final = self._look_at_final_rows()
         after = self._estimate(self.episodes.last_obs, self.episodes.elapsed)
-        next_values, final_values = after, None
-        if self.episodes.resets_within_step and self._looks_at_states():
-            next_values, final_values = self._look_at_final_rows(after)
+        next_values, final_values = self._put_in_place(after, final)
         next_value_int = next_values.value_int
         if self.int_bootstrap == "none":
             next_value_int = np.where(terminated, 0.0, next_value_int)
@@ -196,7 +197,7 @@ class ShapingCore:
             value_int=now.value_int,
             next_value_ext=next_values.value_ext,
             next_value_int=next_value_int,
-            advantage_ext=self._advantage_ext(now, action),
+            advantage_ext=advantage_ext,
             terminated=terminated,
             truncated=truncated,
             valid=valid,
@@ -267,15 +268,14 @@ class ShapingCore:
         space, valid = self.layout.action_space, self.episodes.valid
         return chosen_advantage(now, critic, self._acted_on, action, valid, space)
 
-    def _look_at_final_rows(
-        self, after: Estimates
-    ) -> tuple[Estimates, tuple[FloatArray, FloatArray] | None]:
-        """Return the estimates of the true s′ of all rows, and the final values for `info`."""
+    def _look_at_final_rows(self) -> Estimates | None:
+        """Return the estimates of the final observations that a reset has replaced (SAME_STEP)."""
         episodes = self.episodes
+        if not (episodes.resets_within_step and self._looks_at_states()):
+            return None
         ended, final_obs = episodes.ended, episodes.final_observations()
         time = episodes.steps[ended] + 1
         value_ext = value_int = np.zeros(len(time))
-        final_values = None
         if self.critic is not None:
             # Not through the handle's memory, which holds the full batch.
             if self.critic.fixed_batch:
@@ -285,10 +285,20 @@ class ShapingCore:
             else:
                 values = self.critic.evaluate(final_obs)
                 value_ext, value_int, _ = value_estimates(values, len(time))
-            final_values = (self._zeros.copy(), self._zeros.copy())
-            final_values[0][ended], final_values[1][ended] = value_ext, value_int
         potential = potential_values(self.potential, self.layout, final_obs, time)
-        final = Estimates(value_ext, value_int, None, potential)
+        return Estimates(value_ext, value_int, None, potential)
+
+    def _put_in_place(
+        self, after: Estimates, final: Estimates | None
+    ) -> tuple[Estimates, tuple[FloatArray, FloatArray] | None]:
+        """Return the estimates of the true s′ of all rows, and the final values for `info`."""
+        if final is None:
+            return after, None
+        ended = self.episodes.ended
+        final_values = None
+        if self.critic is not None:
+            final_values = (self._zeros.copy(), self._zeros.copy())
+            final_values[0][ended], final_values[1][ended] = final.value_ext, final.value_int
         keep_value_int = self.int_bootstrap == "reset"
         return after.with_rows(ended, final, keep_value_int=keep_value_int), final_values
 

@@ -102,6 +102,9 @@ class CriticHandle:
     def updated(self) -> None:
         """Forget every earlier estimate, because the agent's parameters have changed."""
         self.version += 1
+        self._forget()
+
+    def _forget(self) -> None:
         self._seen = self._answer = None
         self._has_answer = False
 
@@ -196,19 +199,24 @@ class CriticHandle:
         It can if it has a method `q_ext_of(obs, action)`. This is for continuous actions, of which
         `q_ext` cannot list all; without either, A_E is the one-step TD error of V_E.
         """
-        return None if self._q_ext_of is None else self._q_ext_of(obs, action)
+        if self._q_ext_of is None:
+            return None
+        self._forget()
+        return self._q_ext_of(obs, action)
 
     def wraps(self, fn: Any) -> bool:
         """Whether `fn` is the registered function itself."""
         return self._fn is not None and fn is self._fn
 
     def evaluate(self, obs: Any) -> Any:
-        """Run the agent's function on `obs`, even if the answer is in memory."""
+        """Run the agent's function on `obs`, even if the answer is in memory; forget that one."""
         if self._fn is None:
             raise RuntimeError(
                 "No agent is registered with this CriticHandle. Call critic.register(fn) with "
                 "fn(obs) -> (value_ext, value_int) before stepping the env."
             )
+        # A network with preallocated outputs is about to overwrite the answer in memory.
+        self._forget()
         return self._fn(obs)
 
     def estimate(self, obs: Any, num_envs: int, *, unchanging: bool = False) -> ValueEstimates:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from adops_wrappers import ADOPSWrapper, CriticHandle, IntrinsicRewardWrapper
+from adops_wrappers import ADOPSWrapper, CriticHandle, IntrinsicRewardWrapper, make_shaping
 from adops_wrappers.critic import as_handle
 from tests import toolkit as tk
 
@@ -68,19 +69,83 @@ def test_only_the_rows_that_ended_are_evaluated_on_their_final_observation() -> 
         fn.seen.clear()
         _, _, terminated, truncated, info = env.step(np.zeros(3, dtype=np.int64))
         ended = terminated | truncated
-        partial = [seen for seen in fn.seen if len(seen) != 3 or ended.all()]
         if not ended.any():
-            assert partial == [] or len(partial[0]) == 3
+            assert {len(seen) for seen in fn.seen} == {3}
             assert "final_value_ext" not in info
             continue
         ends += 1
         final = np.stack([info["final_obs"][i] for i in np.flatnonzero(ended)])
-        np.testing.assert_array_equal(fn.seen[-1], final)
+        np.testing.assert_array_equal(fn.seen[-2], final)
         value_ext, value_int = tk.critic(final)
         np.testing.assert_array_equal(info["final_value_ext"][ended], value_ext)
         np.testing.assert_array_equal(info["final_value_int"][ended], value_int)
         np.testing.assert_array_equal(info["_final_value_ext"], ended)
     assert ends > 10
+
+
+class Preallocated:
+    """A network that writes every answer into the same memory, as `out=` or a CUDA graph does."""
+
+    def __init__(self, rows: int, as_tensor: bool) -> None:
+        self.memory = np.zeros((3, rows))
+        if as_tensor:
+            self.memory = pytest.importorskip("torch").zeros((3, rows)).double()
+
+    def __call__(self, obs: Any) -> Any:
+        out = self.memory[:, : len(obs)]
+        for row, values in zip(out, [*tk.critic(obs), tk.numbers(obs)], strict=True):
+            row[:] = values if isinstance(out, np.ndarray) else out.new_tensor(values)
+        return SimpleNamespace(value_ext=out[0], value_int=out[1], logits=out[2])
+
+    def q_ext_of(self, obs: Any, action: Any) -> Any:
+        out = self.memory[0, : len(obs)]
+        values = tk.CriticOfActions().q_ext_of(obs, action)
+        out[:] = values if isinstance(out, np.ndarray) else out.new_tensor(values)
+        return out
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("as_tensor", [False, True])
+@pytest.mark.parametrize("order", ["one wrapper", "a second one above", "a second one below"])
+def test_the_agent_gets_the_answer_for_its_own_observation(
+    mode: AutoresetMode, as_tensor: bool, order: str
+) -> None:
+    critic = CriticHandle(Preallocated(3, as_tensor))
+    env: Any = SyncVectorEnv([lambda: tk.ScriptedEnv(longest=6)] * 3, autoreset_mode=mode)
+    env, twin = (IntrinsicRewardWrapper(env, tk.source) for env in (env, deepcopy(env)))
+    # GRM consults the critic about final observations alone.
+    second = partial(make_shaping, "grm", critic=critic)
+    env = second(env) if order == "a second one below" else env
+    env = ADOPSWrapper(env, critic)
+    env = second(env) if order == "a second one above" else env
+    twin = ADOPSWrapper(twin, tk.CriticOfActions())
+    obs, _ = env.reset(seed=1)
+    twin.reset(seed=1)
+    actions = np.random.default_rng(0).integers(0, 3, (300, 3))
+    for action in actions:
+        answer = critic(obs)
+        np.testing.assert_array_equal(answer.value_ext, tk.critic(obs)[0])
+        np.testing.assert_array_equal(answer.value_int, tk.critic(obs)[1])
+        np.testing.assert_array_equal(answer.logits, tk.numbers(obs))
+        obs, _, terminated, truncated, info = env.step(action)
+        expected = twin.step(action)[4]
+        if order == "one wrapper":
+            np.testing.assert_array_equal(info["intrinsic_reward"], expected["intrinsic_reward"])
+        if "final_value_ext" in expected:
+            np.testing.assert_array_equal(info["final_value_ext"], expected["final_value_ext"])
+        if mode is AutoresetMode.DISABLED and (ended := terminated | truncated).any():
+            obs, _ = env.reset(options={"reset_mask": ended.copy()})
+            twin.reset(options={"reset_mask": ended.copy()})
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_bare_function_is_asked_about_s_and_about_the_next_s(mode: AutoresetMode) -> None:
+    fn = Counting()
+    env = vector_stack(fn, mode, longest=1000)
+    env.reset(seed=1)
+    for _ in range(5):
+        env.step(np.zeros(3, dtype=np.int64))
+    assert len(fn.seen) == 2 * 5
 
 
 def test_updated_refreshes_the_value_of_the_current_state() -> None:
