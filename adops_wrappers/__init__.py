@@ -20,6 +20,7 @@ from adops_wrappers.factories import (
     make_shaping,
 )
 from adops_wrappers.intrinsic import CountBonus, EpisodicCountBonus, IntrinsicReturnNormalizer
+from adops_wrappers.recurrent import RecurrentCritic
 from adops_wrappers.shaping.base import Transition
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
     "PBIMWrapper",
     "PBRSWrapper",
     "PIESWrapper",
+    "RecurrentCritic",
     "Transition",
     "ValueEstimates",
     "audit",

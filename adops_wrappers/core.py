@@ -142,6 +142,8 @@ class ShapingCore:
         if self._moves_episodes:
             self.episodes.reset(obs, mask)
         self._keep_observation()
+        if self.critic is not None:
+            self.critic.follow(self, self.episodes, anew=mask is None)
         self.shaper.reset(mask)
         self._now = None
         for observer in self.observers:
@@ -166,6 +168,8 @@ class ShapingCore:
         if self._moves_episodes:
             self.episodes.advance(obs, ended, info)
         self._keep_observation()
+        if self.critic is not None:
+            self.critic.follow(self, self.episodes, acted_on=self._acted_on)
         return self.episodes.valid
 
     def shape(
@@ -363,6 +367,8 @@ class ShapingCore:
         self.episodes.load_state_dict(state["episodes"], state["last_obs"])
         self._warned_large = bool(state["warned_large"])
         self._now = None
+        if self.critic is not None:
+            self.critic.follow(self, self.episodes, anew=True)
 
 
 def _checked_bootstrap(int_bootstrap: IntBootstrap, layout: EnvLayout) -> IntBootstrap:

@@ -18,7 +18,7 @@ from adops_wrappers.arrays import (
     same_observation,
     to_float64,
 )
-from adops_wrappers.episodes import EnvLayout
+from adops_wrappers.episodes import EnvLayout, EpisodeTracker
 from adops_wrappers.shaping.base import Transition
 
 
@@ -184,6 +184,18 @@ class CriticHandle:
     def __getstate__(self) -> dict[str, Any]:
         """Leave the learner out of a copy: it learns from the copy's stack."""
         return {**self.__dict__, "_learner": None}
+
+    def follow(
+        self, owner: object, episodes: EpisodeTracker, *, acted_on: Any = None, anew: bool = False
+    ) -> None:
+        """Hear that a stack has other observations now; only a critic with a hidden state cares.
+
+        Args:
+            owner: Who consults this critic.
+            episodes: The position within the episodes, at the new observations.
+            acted_on: The observations before a step; None after a reset.
+            anew: Whether nothing before counts: after a full reset or a loaded state.
+        """
 
     def reset(self, mask: BoolArray | None) -> None:
         """Ignore that new episodes begin; a critic that keeps track of them overrides this."""

@@ -19,6 +19,7 @@ from adops_wrappers.arrays import BoolArray, FloatArray, select_rows, to_float64
 from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
 from adops_wrappers.estimates import Estimates, Potential, chosen_advantage, potential_values
+from adops_wrappers.recurrent import RecurrentCritic
 from adops_wrappers.shaping.base import Shaper, Transition
 from adops_wrappers.shaping.methods import method_of
 from adops_wrappers.stack import layers
@@ -70,6 +71,7 @@ class ReplayShaper:
 
     Raises:
         ValueError: The stack has no shaping wrapper, or more than one, or adds F′ to the reward.
+        TypeError: The critic has a hidden state.
 
     Example:
         >>> import gymnasium as gym
@@ -104,6 +106,11 @@ class ReplayShaper:
         self.core: ShapingCore = wrapper.core
         consulted = wrapper.core.consults_critic or critic is not None
         self.critic = as_handle(critic or wrapper.core.critic) if consulted else None
+        if isinstance(self.critic, RecurrentCritic):
+            raise TypeError(
+                "A RecurrentCritic cannot value sampled transitions, whose hidden states are not "
+                "known. Give ReplayShaper a critic of the observation alone, such as QCritic."
+            )
         self.potential = potential or wrapper.core.potential
         method = method_of(self.core.shaper)
         self.keeps_stored = method is None or method.remembers_episode
