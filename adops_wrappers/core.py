@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
+from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
@@ -47,7 +48,7 @@ class Observer(Protocol):
         """
 
 
-class ShapingCore:
+class ShapingCore(KeepsSettings):
     """Assembles the `Transition` of each step, hands it to the shaper and checks what comes back.
 
     It alone knows about autoreset, masks, the true next observation and the critic.
@@ -65,6 +66,8 @@ class ShapingCore:
             one.
         base: The env at the bottom, by which the wrappers of one stack know each other.
     """
+
+    state_depends_on = ("intrinsic_scale",)
 
     def __init__(
         self,
@@ -349,6 +352,7 @@ class ShapingCore:
     def state_dict(self) -> dict[str, Any]:
         """Return copies of all that a resumed run needs."""
         return {
+            **self.settings_state(),
             "method": self.shaper.name,
             "shaper": self.shaper.state_dict(),
             "episodes": self.episodes.state_dict(),
@@ -363,6 +367,7 @@ class ShapingCore:
                 f"Cannot load the state of method {state.get('method')!r} into a "
                 f"{self.shaper.name!r} wrapper."
             )
+        self.require_settings_of(state)
         self.shaper.load_state_dict(state["shaper"])
         self.episodes.load_state_dict(state["episodes"], state["last_obs"])
         self._warned_large = bool(state["warned_large"])

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import Autoreset
 
+from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import (
     BoolArray,
     batch_length,
@@ -163,12 +164,14 @@ def split_reset_mask(
     return rows.copy(), dict(options)
 
 
-class EpisodeTracker:
+class EpisodeTracker(KeepsSettings):
     """Follows the episodes of all rows through steps, resets and autoresets.
 
     The lowest wrapper of a stack advances it; a wrapper directly above sees the same steps and
     only reads it.
     """
+
+    state_depends_on = ("autoreset_mode",)
 
     def __init__(self, layout: EnvLayout) -> None:
         self.layout = layout
@@ -267,12 +270,22 @@ class EpisodeTracker:
         space, final = self.layout.observation_space, self.final_observations()
         return replace_rows(space, self.last_obs, self.ended, final)
 
+    @property
+    def autoreset_mode(self) -> str:
+        """The env's mode by name, which decides what a pending reset means."""
+        return self.layout.mode.name
+
     def state_dict(self) -> dict[str, Any]:
         """Return the position of every row."""
-        return {"elapsed": self.elapsed.copy(), "pending_reset": self.pending_reset.copy()}
+        return {
+            **self.settings_state(),
+            "elapsed": self.elapsed.copy(),
+            "pending_reset": self.pending_reset.copy(),
+        }
 
     def load_state_dict(self, state: dict[str, Any], last_obs: Any) -> None:
         """Restore a `state_dict()` and the observation on which the next action is taken."""
+        self.require_settings_of(state)
         self.elapsed = restore_array("the episode steps", state["elapsed"], self.elapsed)
         self.pending_reset = restore_array(
             "the pending resets", state["pending_reset"], self.pending_reset

@@ -16,20 +16,20 @@ from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from adops_wrappers import _checks
+from adops_wrappers._streams import LearnsStreams, Streams
 from adops_wrappers.arrays import FloatArray, to_numpy
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.episodes import EnvLayout
 from adops_wrappers.networks import ObservationPacker, Packed, Whitening
 from adops_wrappers.q_networks import ActionCodes, QOfAction, QTable
 from adops_wrappers.replay import ReplayBatch
-from adops_wrappers.td_critic import _Streams
 
 _TIES = ("mean", "max")
 _WHITEN_ALWAYS, _WHITEN_EVERY = 100, 10
 """Whitening uses all of the first batches and then one in ten: it is costly and hardly changes."""
 
 
-class QCritic(CriticHandle):
+class QCritic(CriticHandle, LearnsStreams):
     """Learns Q_E and Q_I of (s, a) from the transitions of any policy.
 
     `TDCritic` learns from the steps as they come, and so learns the values of whatever policy made
@@ -75,6 +75,8 @@ class QCritic(CriticHandle):
         device: Where the networks live.
     """
 
+    state_depends_on = ("tie_tolerance", "ties", "candidates", "has_policy", "learning_rate")
+
     def __init__(
         self,
         observation_space: gym.Space[Any],
@@ -105,9 +107,11 @@ class QCritic(CriticHandle):
         self.max_grad_norm = _checks.positive("max_grad_norm", max_grad_norm)
         self.device = torch.device(device)
         generator = np.random.default_rng(seed)
-        count = _checks.whole("candidates", candidates, least=1)
-        self.actions = ActionCodes(action_space, count, generator)
-        self._given = _Streams(gamma_ext, gamma_int, int_bootstrap)
+        self.candidates = _checks.whole("candidates", candidates, least=1)
+        self.has_policy = policy is not None
+        self.learning_rate = _checks.positive("learning_rate", learning_rate)
+        self.actions = ActionCodes(action_space, self.candidates, generator)
+        self._given = Streams(gamma_ext, gamma_int, int_bootstrap)
         self._streams = self._given
         widths = [_checks.whole("hidden", width, least=1) for width in hidden]
         with torch.random.fork_rng(devices=[]):
@@ -120,9 +124,7 @@ class QCritic(CriticHandle):
         self._weights = list(self.network.parameters())
         self._clipped_together = self.network.clipped_together()
         self._averages = list(self.average.parameters())
-        self.optimizer = torch.optim.Adam(
-            self._weights, lr=_checks.positive("learning_rate", learning_rate), fused=True
-        )
+        self.optimizer = torch.optim.Adam(self._weights, lr=self.learning_rate, fused=True)
         self.updates = 0
         """The number of gradient steps so far."""
         self.register(self._evaluate)
@@ -142,7 +144,13 @@ class QCritic(CriticHandle):
                     "single_observation_space and single_action_space of a VectorEnv."
                 )
         gamma_ext, gamma_int = discounts or (None, None)
-        self._streams = self._given.filled_by(_Streams(gamma_ext, gamma_int, int_bootstrap))
+        merged = self._given.filled_by(Streams(gamma_ext, gamma_int, int_bootstrap))
+        if self._streams.complete and merged != self._streams:
+            raise ValueError(
+                f"This QCritic already learns with {self._streams}, another wrapper now asks for "
+                f"{merged}. Use one QCritic for each kind of stack."
+            )
+        self._streams = merged
 
     def _evaluate(self, obs: Any) -> ValueEstimates:
         packed, _ = self.packer.pack(obs)
@@ -285,6 +293,7 @@ class QCritic(CriticHandle):
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs."""
         return {
+            **self.settings_state(),
             "network": deepcopy(self.network.state_dict()),
             "average": deepcopy(self.average.state_dict()),
             "optimizer": deepcopy(self.optimizer.state_dict()),
@@ -294,6 +303,7 @@ class QCritic(CriticHandle):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
+        self.load_streams(state)
         self.network.load_state_dict(state["network"])
         self.average.load_state_dict(state["average"])
         self.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # torch would share it

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from adops_wrappers import _checks
+from adops_wrappers._streams import LearnsStreams, Streams
 from adops_wrappers.arrays import BoolArray, FloatArray, to_numpy
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.episodes import EnvLayout
@@ -27,7 +28,7 @@ _BOOTSTRAPS = ("final", "reset", "none")
 _TARGETS = ("raw", "shaped")
 
 
-class TDCritic(CriticHandle):
+class TDCritic(CriticHandle, LearnsStreams):
     """Learns V_E and V_I, and on request Q_E, by TD(λ) from the last steps that it has seen.
 
     For an agent without separate critics: `ADOPSWrapper(env, TDCritic(env.observation_space))`.
@@ -81,6 +82,8 @@ class TDCritic(CriticHandle):
         ['extrinsic_reward', 'intrinsic_reward']
     """
 
+    state_depends_on = ("intrinsic_target", "learning_rate", "replay_size")
+
     def __init__(
         self,
         observation_space: gym.Space[Any],
@@ -104,7 +107,7 @@ class TDCritic(CriticHandle):
         super().__init__()
         self.packer = ObservationPacker(observation_space)
         self._actions = _discrete(action_space)
-        self._given = _Streams(gamma_ext, gamma_int, int_bootstrap)
+        self._given = Streams(gamma_ext, gamma_int, int_bootstrap)
         self._streams = self._given
         if gamma_ext is not None:
             _checks.discount("gamma_ext", gamma_ext)
@@ -126,13 +129,12 @@ class TDCritic(CriticHandle):
         self.max_grad_norm = _checks.positive("max_grad_norm", max_grad_norm)
         self.device = torch.device(device)
         self.generator = np.random.default_rng(seed)
+        self.learning_rate = _checks.positive("learning_rate", learning_rate)
         widths = [_checks.whole("hidden", width, least=1) for width in hidden]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(self.generator.integers(2**62)))
             self.network = ValueNetwork(self.packer, widths, self._outputs).to(self.device)
-        self.optimizer = torch.optim.Adam(
-            self.network.parameters(), lr=_checks.positive("learning_rate", learning_rate)
-        )
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         self.replay: Replay | None = None
         self.updates = 0
         """The number of gradient steps so far."""
@@ -166,8 +168,8 @@ class TDCritic(CriticHandle):
                 "env.single_action_space of a VectorEnv."
             )
         gamma_ext, gamma_int = discounts or (None, None)
-        wrapper = _Streams(gamma_ext, gamma_int, int_bootstrap)
-        for name, mine, wanted in zip(_Streams._fields, self._given, wrapper, strict=True):
+        wrapper = Streams(gamma_ext, gamma_int, int_bootstrap)
+        for name, mine, wanted in zip(Streams._fields, self._given, wrapper, strict=True):
             if mine is not None and wanted is not None and mine != wanted:
                 raise ValueError(
                     f"TDCritic was given {name}={mine!r}, the wrapper works with {wanted!r}. "
@@ -318,7 +320,11 @@ class TDCritic(CriticHandle):
     def state_dict(self, *, include_replay: bool = True) -> dict[str, Any]:
         """Return all that a resumed run needs; without the replay, which refills, it is small."""
         replay = self.replay.state_dict() if include_replay and self.replay is not None else None
+        settings = self.state_settings()
+        if replay is None:
+            del settings["replay_size"]
         return {
+            "settings": settings,
             "network": {k: v.clone() for k, v in self.network.state_dict().items()},
             "optimizer": deepcopy(self.optimizer.state_dict()),
             "generator": self.generator.bit_generator.state,
@@ -330,6 +336,7 @@ class TDCritic(CriticHandle):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
+        self.load_streams(state)
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # torch would share it
         self.generator.bit_generator.state = state["generator"]
@@ -361,20 +368,6 @@ def lambda_returns(
         mixed = (1.0 - lam) * next_value[..., t] + lam * returns[..., t + 1]
         returns[..., t] = np.where(follows[..., t], reward[..., t] + gamma * mixed, returns[..., t])
     return returns
-
-
-class _Streams(NamedTuple):
-    gamma_ext: float | None
-    gamma_int: float | None
-    int_bootstrap: str | None
-
-    @property
-    def complete(self) -> bool:
-        return None not in self
-
-    def filled_by(self, other: _Streams) -> _Streams:
-        pairs = zip(self, other, strict=True)
-        return _Streams._make(theirs if mine is None else mine for mine, theirs in pairs)
 
 
 def _discrete(space: gym.Space[Any] | None) -> gym.spaces.Discrete | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from adops_wrappers import _checks
+from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray, to_numpy
 
 _LONGEST_KEY = 32
@@ -16,7 +17,7 @@ _LONGEST_KEY = 32
 observation's size."""
 
 
-class CountBonus:
+class CountBonus(KeepsSettings):
     """F = scale/√n where s′ is reached for the n-th time.
 
     Counts are shared by all environments; within one vector step the rows count in order.
@@ -34,6 +35,8 @@ class CountBonus:
         [1.0, 0.707, 1.0]
     """
 
+    state_depends_on = ("has_key",)
+
     def __init__(self, *, scale: float = 1.0, key: Callable[[Any], Hashable] | None = None) -> None:
         if key is not None and not callable(key):
             raise TypeError(f"key must be a function of one observation, got {key!r}.")
@@ -42,6 +45,11 @@ class CountBonus:
         self.counts: dict[Hashable, int] = {}
         self.frozen = False
         """While True visits are rewarded like the next visit, but not counted."""
+
+    @property
+    def has_key(self) -> bool:
+        """Whether observations are counted by a function of the user, which cannot be compared."""
+        return self.key is not None
 
     def __call__(
         self, obs: Any, action: Any, next_obs: Any, valid: bool | BoolArray = True
@@ -74,10 +82,11 @@ class CountBonus:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts."""
-        return {"counts": dict(self.counts)}
+        return {**self.settings_state(), "counts": dict(self.counts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
+        self.require_settings_of(state)
         self.counts = dict(state["counts"])
 
 
@@ -120,10 +129,12 @@ class EpisodicCountBonus(CountBonus):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts of the running episodes."""
-        return {"episodes": {row: dict(counts) for row, counts in self.episodes.items()}}
+        episodes = {row: dict(counts) for row, counts in self.episodes.items()}
+        return {**self.settings_state(), "episodes": episodes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
+        self.require_settings_of(state)
         self.episodes = {row: dict(counts) for row, counts in state["episodes"].items()}
 
 

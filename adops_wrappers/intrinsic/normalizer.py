@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from adops_wrappers import _checks
+from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray, to_float64
 from adops_wrappers.shaping.base import restore_array
 
@@ -18,7 +19,7 @@ LONGEST_WARM_UP = 1000
 """Steps after which a filter that hardly forgets counts as filled."""
 
 
-class IntrinsicReturnNormalizer:
+class IntrinsicReturnNormalizer(KeepsSettings):
     """Divides F by the running size of the discounted intrinsic return.
 
     Per environment a filter runs forward in time, G ← γ·G + F, without a stop at episode ends.
@@ -48,6 +49,8 @@ class IntrinsicReturnNormalizer:
         >>> normalizer(np.array([-2.5, -2.0]))  # G = (-1, 0), root mean square √(26/4)
         array([-0.98058068, -0.78446454])
     """
+
+    state_depends_on = ("gamma", "rule")
 
     def __init__(
         self,
@@ -134,6 +137,7 @@ class IntrinsicReturnNormalizer:
     def state_dict(self) -> dict[str, Any]:
         """Return the filter and the moments."""
         return {
+            **self.settings_state(),
             "returns": self.returns.copy(),
             "moments": self._moments.as_list(),
             "collected": self._collected.as_list(),
@@ -142,11 +146,13 @@ class IntrinsicReturnNormalizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
+        self.require_settings_of(state)
         self.returns = restore_array("the filtered returns", state["returns"], self.returns)
         self.load_learned(state)
 
     def load_learned(self, state: dict[str, Any]) -> None:
         """Restore the scale of a `state_dict()`, which may be of another number of envs."""
+        self.require_settings_of(state)
         self._moments = _Moments(*state["moments"])
         self._collected = _Moments(*state["collected"])
         self._provisional = bool(state.get("provisional", False))

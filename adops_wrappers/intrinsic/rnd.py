@@ -15,11 +15,12 @@ import torch
 from torch import nn
 
 from adops_wrappers import _checks
+from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray
 from adops_wrappers.networks import Encoder, ObservationPacker, mlp
 
 
-class RND:
+class RND(KeepsSettings):
     """F = mean over features of (predictor(s′) − target(s′))², learned from the states it scores.
 
     The target network is random and fixed; the predictor learns to copy it on the observations
@@ -52,6 +53,8 @@ class RND:
         True
     """
 
+    state_depends_on = ("clip", "learning_rate")
+
     def __init__(
         self,
         observation_space: gym.Space[Any],
@@ -66,7 +69,8 @@ class RND:
     ) -> None:
         features = _checks.whole("features", features, least=1)
         widths = [_checks.whole("hidden", width, least=1) for width in hidden]
-        clip = _checks.positive("clip", clip)
+        self.clip = clip = _checks.positive("clip", clip)
+        self.learning_rate = _checks.positive("learning_rate", learning_rate)
         self.batch_size = _checks.whole("batch_size", batch_size, least=1)
         self.device = torch.device(device)
         self.packer = ObservationPacker(observation_space)
@@ -78,9 +82,7 @@ class RND:
                 self.packer, [*widths, widths[-1] if widths else features], features, clip
             ).to(self.device)
         self.target.requires_grad_(False)
-        self.optimizer = torch.optim.Adam(
-            self.predictor.parameters(), lr=_checks.positive("learning_rate", learning_rate)
-        )
+        self.optimizer = torch.optim.Adam(self.predictor.parameters(), lr=self.learning_rate)
         self.frozen = False
         """While True the predictor and the whitening do not change (`evaluation_mode` sets it)."""
         self._waiting: list[list[torch.Tensor]] = []
@@ -124,6 +126,7 @@ class RND:
         """Return networks, whitening, optimiser and the observations not yet learned from."""
         return deepcopy(
             {
+                **self.settings_state(),
                 "target": self.target.state_dict(),
                 "predictor": self.predictor.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
@@ -133,6 +136,7 @@ class RND:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
+        self.require_settings_of(state)
         self.target.load_state_dict(state["target"])
         self.predictor.load_state_dict(state["predictor"])
         self.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # torch would share it

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from adops_wrappers import _checks
+from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, one_per_row
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer
 
 
-class SourceRunner:
+class SourceRunner(KeepsSettings):
     """Asks a source for F of each true transition: (s, a, s′) with the s′ before any reset.
 
     Args:
@@ -29,6 +30,8 @@ class SourceRunner:
             one.
         quiet_steps: The number of steps at the start in which F is 0.
     """
+
+    state_depends_on = ("quiet_steps",)
 
     def __init__(
         self,
@@ -122,6 +125,7 @@ class SourceRunner:
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the episodes and the state of source and normaliser."""
         return {
+            **self.settings_state(),
             "episodes": self.episodes.state_dict(),
             "last_obs": copy_observation(self.episodes.last_obs),
             "source": self.source.state_dict() if hasattr(self.source, "state_dict") else None,
@@ -131,8 +135,7 @@ class SourceRunner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
-        if state["source"] is not None:
-            self.source.load_state_dict(state["source"])
+        self.require_settings_of(state)
         if (state["normalizer"] is None) != (self.normalizer is None):
             raise ValueError(
                 "Cannot load this state: the saved wrapper and this one must both have a "
@@ -140,6 +143,8 @@ class SourceRunner:
             )
         if self.normalizer is not None:
             self.normalizer.load_state_dict(state["normalizer"])
+        if state["source"] is not None:
+            self.source.load_state_dict(state["source"])
         self.episodes.load_state_dict(state["episodes"], state["last_obs"])
         self.steps = int(state["steps"])
 

@@ -103,6 +103,7 @@ class ADOPES(Scheduled, ADOPS):
     """
 
     name = "ADOPES"
+    state_depends_on = ("ramp_updates", "update_every")
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adops_wrappers import _checks
+from adops_wrappers._saved import KeepsSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -64,7 +65,7 @@ class Transition(NamedTuple):
     """F as the source gave it, before `intrinsic_scale` and any shaping wrapper below."""
 
 
-class Shaper(ABC):
+class Shaper(KeepsSettings, ABC):
     """Turns F into F′ for `num_envs` environments side by side, one step at a time.
 
     A subclass keeps float64 state per environment, clears the rows whose episode ends, and
@@ -109,7 +110,7 @@ class Shaper(ABC):
         """γ_E and γ_I of the two streams, where the method knows both."""
         return None
 
-    def reset(self, mask: BoolArray | None = None) -> None:  # noqa: B027
+    def reset(self, mask: BoolArray | None = None) -> None:
         """Forget the running episodes of the rows in `mask`, or of all rows."""
 
     @abstractmethod
@@ -135,14 +136,16 @@ class Shaper(ABC):
         return shaped
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of all that a resumed run needs."""
-        return {}
+        """Return copies of all that a resumed run needs, and the settings behind them."""
+        return self.settings_state()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
-        """Restore a `state_dict()`."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a `state_dict()` that was saved under the same settings."""
+        self.require_settings_of(state)
 
-    def load_learned(self, state: dict[str, Any]) -> None:  # noqa: B027
+    def load_learned(self, state: dict[str, Any]) -> None:
         """Restore the part of a `state_dict()` learned across episodes, for any number of rows."""
+        self.require_settings_of(state)
 
     def describe(self) -> str:
         """Name the method with its `described` settings, for messages."""

@@ -25,6 +25,7 @@ class GatedADOPS(ADOPS):
     """
 
     name = "gated ADOPS"
+    state_depends_on = ("gamma_ext", "smoothing")
 
     def __init__(
         self,
@@ -74,10 +75,11 @@ class GatedADOPS(ADOPS):
     def state_dict(self) -> dict[str, Any]:
         """Return σ and whether there has been a reward."""
         names = ("rewarded", "mean_square", "steps")
-        return {name: getattr(self, name) for name in names}
+        return {**super().state_dict(), **{name: getattr(self, name) for name in names}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
+        super().load_state_dict(state)
         self.rewarded = bool(state["rewarded"])
         self.mean_square, self.steps = float(state["mean_square"]), int(state["steps"])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,6 +38,7 @@ class RewardMatching(Shaper):
 
     settles_debt = True
     described: ClassVar[tuple[str, ...]] = ("gamma",)
+    state_depends_on: ClassVar[tuple[str, ...]] = ("gamma", "normalize", "alpha")
 
     def __init__(
         self,
@@ -62,14 +64,16 @@ class RewardMatching(Shaper):
 
     def state_dict(self) -> dict[str, Any]:
         """Return F̄."""
-        return {"mean": self.mean.copy()}
+        return {**super().state_dict(), "mean": self.mean.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
+        super().load_state_dict(state)
         self.mean = restore_array("the running mean", state["mean"], self.mean)
 
     def load_learned(self, state: dict[str, Any]) -> None:
         """Restore F̄ as the mean over the saved rows: the rows here are other envs."""
+        super().load_learned(state)
         self.mean[:] = np.mean(state["mean"])
 
 
@@ -120,6 +124,7 @@ class GRM(RewardMatching):
 
     name = "GRM"
     described = ("delay", "gamma")
+    state_depends_on = (*RewardMatching.state_depends_on, "delay")
 
     def __init__(self, num_envs: int = 1, *, delay: int = 1, **matching: Any) -> None:
         super().__init__(num_envs, **matching)
@@ -186,10 +191,13 @@ class MatchedGRM(RewardMatching):
     """
 
     name = "GRM"
+    state_depends_on = (*RewardMatching.state_depends_on, "matching_weights")
 
     def __init__(self, num_envs: int = 1, *, matching: MatchingFunction, **common: Any) -> None:
         super().__init__(num_envs, **common)
-        self.matching = _check_matching(matching)
+        self.matching_weights = _check_matching(matching)
+        """A fingerprint of the weights: functions themselves cannot be compared."""
+        self.matching = matching
         self.elapsed = np.zeros(self.num_envs, dtype=np.int64)
         self.history = np.zeros((self.num_envs, PROBED_LENGTHS))
         self.matched = np.zeros((self.num_envs, PROBED_LENGTHS))
@@ -283,7 +291,7 @@ def _weights(matching: MatchingFunction, t: int, final: bool) -> FloatArray:
     return np.array([matching(t, t_prime, final) for t_prime in range(t + 1)], dtype=np.float64)
 
 
-def _check_matching(matching: MatchingFunction) -> MatchingFunction:
+def _check_matching(matching: MatchingFunction) -> str:
     if not callable(matching):
         raise TypeError(
             f"matching must be a function (t, t_prime, final) -> weight, got {matching!r}."
@@ -311,7 +319,7 @@ def _check_matching(matching: MatchingFunction) -> MatchingFunction:
     if len(wrong):
         last, t_prime = (int(index) for index in wrong[0])
         raise _not_fully_matching(t_prime, last + 1, float(totals[last, t_prime]))
-    return matching
+    return blake2b(on_the_way.tobytes() + at_the_end.tobytes(), digest_size=8).hexdigest()
 
 
 def _not_fully_matching(t_prime: int, length: int, total: float) -> ValueError:

@@ -36,6 +36,10 @@ class GuardedScale(Shaper):
 
     name = "guarded scale"
     zeta_symbol = "β"
+    state_depends_on = (
+        *("pause", "tolerance", "shrink", "regrow", "floor"),
+        *("smoothing", "forgetting", "update_every"),
+    )
 
     def __init__(
         self,
@@ -150,6 +154,7 @@ class GuardedScale(Shaper):
     def state_dict(self) -> dict[str, Any]:
         """Return copies of all that a resumed run needs."""
         return {
+            **super().state_dict(),
             **self.counter.state_dict(),
             "beta": self.beta,
             "score": self.score,
@@ -169,6 +174,7 @@ class GuardedScale(Shaper):
 
     def load_learned(self, state: dict[str, Any]) -> None:
         """Restore β, J and what they depend on, but no returns of running episodes."""
+        super().load_learned(state)
         self.counter.load_state_dict(state)
         self.beta = float(state["beta"])
         self.score, self.best = state["score"], state["best"]
@@ -181,10 +187,7 @@ declare(
         "guarded",
         "guarded",
         GuardedScale,
-        schedule=(
-            *("pause", "tolerance", "shrink", "regrow", "floor"),
-            *("smoothing", "forgetting", "update_every"),
-        ),
+        schedule=GuardedScale.state_depends_on,
         one_process_only=True,
     )
 )

@@ -17,6 +17,7 @@ class PIES(Scheduled):
     """
 
     name = "PIES"
+    state_depends_on = ("decay_updates", "update_every")
 
     def __init__(
         self,

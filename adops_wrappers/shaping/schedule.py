@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -57,6 +57,7 @@ class UpdateCounter:
 class Scheduled(Shaper):
     """A method whose ζ depends on the number of updates alone."""
 
+    state_depends_on: ClassVar[tuple[str, ...]] = ("update_every",)
     counter: UpdateCounter
     held: float | None = None
     """ζ, where an audit holds it."""
@@ -90,12 +91,14 @@ class Scheduled(Shaper):
 
     def state_dict(self) -> dict[str, Any]:
         """Return ζ's counter."""
-        return self.counter.state_dict()
+        return {**super().state_dict(), **self.counter.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
+        super().load_state_dict(state)
         self.counter.load_state_dict(state)
 
     def load_learned(self, state: dict[str, Any]) -> None:
         """Restore ζ."""
+        super().load_learned(state)
         self.counter.load_state_dict(state)
