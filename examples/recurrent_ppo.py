@@ -14,6 +14,7 @@ ended since the last line.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -155,8 +156,8 @@ def learn(agent: Agent, optimizer: Any, rollout: Any) -> None:
         optimizer.step()
 
 
-def train(args: argparse.Namespace) -> list[tuple[int, float]]:
-    """Train, and return the mean extrinsic return of each tenth of the steps."""
+def train(args: argparse.Namespace) -> Iterator[tuple[int, float]]:
+    """Train, and yield the mean extrinsic return of each tenth of the steps."""
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     agent = Agent(3, 3, remembers=args.memory == "on")
@@ -165,7 +166,6 @@ def train(args: argparse.Namespace) -> list[tuple[int, float]]:
     env = make_env(args, critic)
     obs, _ = env.reset(seed=args.seed)
     begins = np.ones(ENVS, dtype=np.bool_)
-    history: list[tuple[int, float]] = []
     earned = ended = 0.0
     rollouts = max(1, args.steps // (ENVS * ROLLOUT))
     for count in range(1, rollouts + 1):
@@ -178,9 +178,8 @@ def train(args: argparse.Namespace) -> list[tuple[int, float]]:
             ended + int(rollout.ended.sum()),
         )
         if count % max(1, rollouts // 10) == 0:
-            history.append((count * ENVS * ROLLOUT, earned / max(ended, 1.0)))
+            yield count * ENVS * ROLLOUT, earned / max(ended, 1.0)
             earned = ended = 0.0
-    return history
 
 
 def parser() -> argparse.ArgumentParser:
@@ -189,7 +188,7 @@ def parser() -> argparse.ArgumentParser:
     line.add_argument("--shaping", default="adops", choices=["adops", "none"])
     line.add_argument("--memory", default="on", choices=["on", "off"])
     line.add_argument("--bonus-scale", type=float, default=0.2)
-    line.add_argument("--steps", type=int, default=200_000)
+    line.add_argument("--steps", type=int, default=60_000)
     line.add_argument("--seed", type=int, default=0)
     return line
 
@@ -198,7 +197,7 @@ def main() -> None:
     """Train once and print the curve."""
     args = parser().parse_args()
     for step, mean in train(args):
-        print(f"{step:>8} steps  extrinsic return {mean:.3f}  seed {args.seed}")
+        print(f"{step:>8} steps  extrinsic return {mean:.3f}  seed {args.seed}", flush=True)
 
 
 if __name__ == "__main__":
