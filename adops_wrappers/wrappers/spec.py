@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
@@ -41,6 +41,14 @@ class RecordsSettings(RecordConstructorArgs):
     `__new__` runs before every `__init__`, as `RecordConstructorArgs` requires, and no wrapper
     needs to list its arguments twice.
     """
+
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Take the signature from `__init__`: Python 3.10 would take it from `__new__`."""
+        super().__init_subclass__(**options)
+        whole = inspect.signature(cls.__init__)
+        cls.__signature__ = whole.replace(parameters=list(whole.parameters.values())[1:])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> RecordsSettings:
         """Record all arguments but the env."""
