@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 LOWEST ?= .venv-lowest
+# CONSTRAINTS=/dev/null installs the newest releases instead: on Linux a torch with gigabytes of CUDA.
+CONSTRAINTS ?= train/constraints.txt
 BIN := $(VENV)/bin
 
 .PHONY: install test lint types test-newest test-lowest test-slurm test-faults train demo study benchmark figures \
@@ -12,7 +14,7 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml train/constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint train/constraints.txt --editable '.[atari,minigrid,train,analysis,notebooks,sb3,cluster,dev]'
+	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[atari,minigrid,train,analysis,notebooks,sb3,cluster,dev]'
 	touch $@
 
 test: lint types test-newest test-lowest

@@ -9,6 +9,7 @@ The core's environment must hold neither torch nor ale-py, and everything there 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -120,6 +121,20 @@ def run(*command: str, cwd: Path) -> None:
         sys.exit(f"{' '.join(command)[:200]}\n{done.stdout}\n{done.stderr}")
 
 
+def keep_torch(folder: Path) -> Path:
+    """Write a constraints file with the torch of this environment, if it has one.
+
+    The default build of the newest torch brings gigabytes of CUDA.
+    """
+    constraints = folder / "constraints.txt"
+    try:
+        public = importlib.metadata.version("torch").partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        public = ""
+    constraints.write_text(f"torch=={public}\n" if public else "", encoding="utf-8")
+    return constraints
+
+
 def check(what: str, artefact: Path, extra: str, code: str, folder: Path) -> None:
     """Install `artefact[extra]` into a new environment, away from the sources, and run `code`."""
     start = time.perf_counter()
@@ -127,7 +142,8 @@ def check(what: str, artefact: Path, extra: str, code: str, folder: Path) -> Non
     venv.create(home, with_pip=True)
     python = str(home / "bin" / "python")
     requirement = f"{artefact}[{extra}]" if extra else str(artefact)
-    run(python, "-m", "pip", "install", "--quiet", requirement, cwd=folder)
+    pip = (python, "-m", "pip", "install", "--quiet", "--constraint", str(keep_torch(folder)))
+    run(*pip, requirement, cwd=folder)
     run(python, "-m", "pip", "check", cwd=folder)
     run(python, "-W", "error::DeprecationWarning:adops_wrappers", "-c", code, cwd=folder)
     print(f"{what}: works ({time.perf_counter() - start:.0f} s)", flush=True)

@@ -41,8 +41,8 @@ from adops_wrappers.training.saver import Saver
 from adops_wrappers.training.signals import StopOnSignal
 from adops_wrappers.training.watch import Watch
 
-PACKAGES = ("adops-wrappers", "gymnasium", "numpy", "torch", "ale-py", "minigrid")
-"""Packages whose versions config.json records."""
+PACKAGES = ("adops-wrappers", "gymnasium", "numpy", "ale-py", "minigrid")
+"""Packages whose versions config.json records, besides torch."""
 
 
 class Run:
@@ -183,7 +183,8 @@ class Run:
         return True
 
     def _config(self) -> dict[str, Any]:
-        versions = {"python": platform.python_version()}
+        # Only torch itself knows its build: PyPI's 2.15.0 is 2.15.0+cu132.
+        versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
         for package in PACKAGES:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[package] = importlib.metadata.version(package)
