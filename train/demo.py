@@ -36,6 +36,7 @@ LEARNER = {
     "learning_rate": "0.001",
     "ent_coef": "0.01",
     "gamma_ext": "0.99",
+    "scale_adv": "False",
     "checkpoint_every": "50",
     "tensorboard": "False",
 }

@@ -39,7 +39,7 @@ from adops_wrappers.shaping.methods import METHODS, methods_with, trainable_meth
 
 # --- end of wrapper stack: imports
 from adops_wrappers.training.acting import Actor, bring_scores
-from adops_wrappers.training.args import ScriptArgs, read_command_line
+from adops_wrappers.training.args import Auto, ScriptArgs, read_command_line
 from adops_wrappers.training.distributed import Ranks
 from adops_wrappers.training.encoding import Encoder, Whitening
 from adops_wrappers.training.envs import EpisodeHistory, with_statistics
@@ -131,7 +131,7 @@ class Args(ScriptArgs):
     """weight of the intrinsic advantage"""
     norm_adv: bool = False
     """standardise the combined advantage in each minibatch"""
-    scale_adv: bool = False
+    scale_adv: Auto = None
     """divide it by its root mean square, at least a tenth of that of all updates; signs stay"""
     max_grad_norm: float = 0.5
     """largest gradient norm; 0 means no clipping"""

@@ -81,6 +81,7 @@ MINIATURE_LEARNER = {
     "ent_coef": "0.003",
     "ext_coef": "20",
     "int_coef": "10",
+    "scale_adv": "False",
     "obs_norm_init_iterations": "4",
     "checkpoint_every": "300",
     "tensorboard": "False",

@@ -8,13 +8,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
 from adops_wrappers.training.checkpoint import load, read_settings
 from adops_wrappers.training.distributed import silence_other_ranks
-from adops_wrappers.training.envs import current_id
+from adops_wrappers.training.envs import current_id, env_kind
 from adops_wrappers.training.exit import fail
 from adops_wrappers.training.rundir import is_run
 
@@ -115,6 +115,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 """What --preset changes; from Python: `Args(**PRESETS["burda"])`."""
 
 
+Auto = Annotated[
+    bool, tyro.conf.arg(help_behavior_hint="(default: on outside Atari, unless --norm-adv)")
+]
+"""A flag whose default `scales_by_default` decides; from Python: None until the run starts."""
+
+
 class ScriptArgs(RunArgs, PrecisionArgs, PresetArgs, EnvArgs):
     """Base of a script's `Args`, which adds hyperparameters; this package reads those below."""
 
@@ -127,7 +133,7 @@ class ScriptArgs(RunArgs, PrecisionArgs, PresetArgs, EnvArgs):
     num_minibatches: int
     minibatch_rows: str
     norm_adv: bool
-    scale_adv: bool
+    scale_adv: bool | None
 
 
 Args = TypeVar("Args", bound=ScriptArgs)
@@ -153,16 +159,26 @@ def read_command_line(
         readers: For a script with --shaping: the methods that read each of their flags.
     """
     silence_other_ranks()
-    args = tyro.cli(kind, args=argv, description=about)
+    args = tyro.cli(kind, args=argv, default=kind(scale_adv=False), description=about)
     if args.resume:
         args = _resumed(kind, args.resume, argv, about)
     else:
-        # Parsed again on top of the preset, so that flags override it.
-        args = tyro.cli(kind, args=argv, default=kind(**PRESETS[args.preset]), description=about)
+        # Parsed again on top of the defaults that follow from flags, so that flags override them.
+        default = kind(**PRESETS[args.preset], scale_adv=scales_by_default(args))
+        args = tyro.cli(kind, args=argv, default=default, description=about)
         args.env_id = current_id(args.env_id)
     check_args(args)
     refuse_unread_flags(args, readers or {})
     return args
+
+
+def scales_by_default(args: ScriptArgs) -> bool:
+    """Whether advantages are scaled unless the user says: where the paper's settings do not apply.
+
+    Once a small env is solved, unscaled advantages are so small that the entropy bonus outweighs
+    them, and the agent unlearns the task.
+    """
+    return not args.norm_adv and env_kind(args.env_id) != "atari"
 
 
 def _resumed(kind: type[Args], run_dir: str, argv: Sequence[str] | None, about: str | None) -> Args:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from adops_wrappers.training.exit import fail
@@ -32,27 +33,56 @@ COUNT_TAGS = {"stages": "charts/stages", "rooms": "charts/episodic_rooms"}
 
 def env_kind(env_id: str) -> str:
     """Return atari, minigrid or other; import the package that registers the env."""
-    package = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
-    prefix = env_id.replace("-", "/").split("/")[0]
-    if prefix in package:
-        try:
-            module = importlib.import_module(package[prefix])
-        except ImportError:
-            extra = {"ale_py": "atari"}.get(package[prefix], package[prefix])
-            fail(f'{env_id} needs a package: pip install "adops-wrappers[{extra}]"')
-        gym.register_envs(module)
-    elif env_id not in gym.registry:
+    spec = find_spec(env_id)
+    package = _package(spec.id)
+    module = str(getattr(spec.entry_point, "__module__", spec.entry_point))
+    kinds = {"ale_py": "atari", "minigrid": "minigrid"}
+    return kinds.get(package) or kinds.get(module.split(".")[0], "other")
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """Return what is registered as `[module:]id`, or end the script with a message."""
+    module, colon, name = env_id.rpartition(":")
+    package = _package(name)
+    if package:
+        _import(package, env_id)
+    if colon:
+        _import(module, env_id)
+    elif name not in gym.registry:
         with contextlib.suppress(ImportError):
             gym.register_envs(importlib.import_module("ale_py"))
-    spec = gym.registry.get(env_id)
-    if prefix == "ALE" or (spec is not None and str(spec.entry_point).startswith("ale_py")):
-        return "atari"
-    return "minigrid" if package.get(prefix) == "minigrid" else "other"
+    versions = [known for known in gym.registry if known.rpartition("-v")[0] == name]
+    if versions:
+        fail(f"--env-id {env_id} names no version. Choose one of {', '.join(sorted(versions))}.")
+    try:
+        return gym.spec(name)
+    except gym.error.Error as error:
+        fail(f"--env-id {env_id} cannot be built: {error}")
+
+
+def _package(name: str) -> str:
+    """Return the package that registers an id, if its beginning tells."""
+    packages = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
+    return packages.get(name.replace("-", "/").split("/")[0], "")
+
+
+def _import(module: str, env_id: str) -> None:
+    """Import a module that registers envs, or end the script with a message."""
+    try:
+        gym.register_envs(importlib.import_module(module))
+    except (ImportError, ValueError) as error:
+        extra = {"ale_py": "atari", "minigrid": "minigrid"}.get(module)
+        if extra:
+            fail(f'{env_id} needs a package: pip install "adops-wrappers[{extra}]"')
+        fail(
+            f"--env-id {env_id} cannot be built: importing {module!r} failed: {error}. Install it, "
+            "or put its folder on PYTHONPATH."
+        )
 
 
 def current_id(env_id: str) -> str:
     """Replace the paper's ALE/...-v4, which no longer exists, and print a message."""
-    if env_id.startswith("ALE/") and env_id.endswith("-v4"):
+    if env_id.rpartition(":")[2].startswith("ALE/") and env_id.endswith("-v4"):
         newer = env_id[:-1] + "5"
         print(
             f"{env_id} does not exist in today's ale-py. Running {newer} instead, with the "
@@ -100,14 +130,19 @@ def make_vector_env(args: EnvArgs, kind: str, num_envs: int) -> VectorEnv:
     """Build the envs, which reset in the step that ends an episode (SAME_STEP)."""
     try:
         envs = _build(args, kind, num_envs)
-    except (gym.error.Error, TypeError) as error:
+    except (gym.error.Error, ImportError, TypeError) as error:
         fail(f"--env-id {args.env_id} cannot be built: {error}")
-    if not isinstance(envs.single_action_space, gym.spaces.Discrete):
-        fail(
-            f"--env-id {args.env_id} has the action space {envs.single_action_space}; this script "
-            "needs Discrete actions. Choose another env, or wrap it to discretise its actions."
-        )
+    require_discrete(args.env_id, envs.single_action_space)
     return envs
+
+
+def require_discrete(env_id: str, space: gym.Space[Any]) -> None:
+    """End the script with a message if the actions are not Discrete."""
+    if not isinstance(space, gym.spaces.Discrete):
+        fail(
+            f"--env-id {env_id} has the action space {space}; this script needs Discrete actions. "
+            "Choose another env, or wrap it to discretise its actions."
+        )
 
 
 def _build(args: EnvArgs, kind: str, num_envs: int) -> VectorEnv:
@@ -129,7 +164,7 @@ def _build(args: EnvArgs, kind: str, num_envs: int) -> VectorEnv:
             use_fire_reset=False,
             **keywords,
         )
-    entry: Any = gym.spec(args.env_id).vector_entry_point
+    entry: Any = find_spec(args.env_id).vector_entry_point
     if isinstance(entry, str):
         entry = gym.envs.registration.load_env_creator(entry)
     own = inspect.signature(entry).parameters if kind == "other" and entry else {}

@@ -27,7 +27,7 @@ from adops_wrappers.inspect import runs
 from adops_wrappers.shaping.methods import find_method
 from adops_wrappers.stack import load_stack_state_dict, stack_state_dict
 from adops_wrappers.training import checkpoint
-from adops_wrappers.training.args import ScriptArgs
+from adops_wrappers.training.args import ScriptArgs, scales_by_default
 from adops_wrappers.training.distributed import Ranks, silence_other_ranks
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.envs import env_kind, make_env, make_vector_env
@@ -36,9 +36,9 @@ from adops_wrappers.training.gradients import allow_tf32
 from adops_wrappers.training.log import Log
 from adops_wrappers.training.play import play_episode, write_video
 from adops_wrappers.training.progress import Clock, Progress, announce_duration
-from adops_wrappers.training.rundir import RunDir
+from adops_wrappers.training.rundir import RunDir, is_run
 from adops_wrappers.training.saver import Saver
-from adops_wrappers.training.signals import StopOnSignal
+from adops_wrappers.training.signals import StopOnSignal, StoppedEarly
 from adops_wrappers.training.watch import Watch
 
 PACKAGES = ("adops-wrappers", "gymnasium", "numpy", "ale-py", "minigrid")
@@ -62,6 +62,8 @@ class Run:
         keep_malloc_pages()
         silence_other_ranks()
         self.args, self.script, self.method = args, Path(script), method
+        if args.scale_adv is None:
+            args.scale_adv = scales_by_default(args)
         self.ranks = Ranks(
             args.num_envs,
             cuda=args.cuda,
@@ -92,6 +94,8 @@ class Run:
         torch.manual_seed(seed)
         self.generator = torch.Generator(self.device).manual_seed(seed)
         """Draws the actions."""
+        self._stop = StopOnSignal(self.ranks)
+        self._cleanup.callback(self._stop.restore)
         return self
 
     def __exit__(
@@ -99,8 +103,20 @@ class Run:
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:
+    ) -> bool:
+        early = isinstance(error, StoppedEarly)
+        if early:
+            self._say_stopped_early(str(error))
         self._cleanup.close()
+        return early
+
+    def _say_stopped_early(self, name: str) -> None:
+        then = "Nothing is kept of this run."
+        if is_run(self.path):
+            if self._dir is not None and not (self.path / "status.json").exists():
+                self._dir.write_status(self.iteration, False, f"stopped by {name}")
+            then = f"Continue with --resume {self.path}"
+        print(f"\n{name}: stopped before an iteration began. {then}", flush=True)
 
     def _open_dir(self) -> RunDir:
         args = self.args
@@ -209,8 +225,8 @@ class Run:
         args, ranks = self.args, self.ranks
         self._log = self._open_log() if ranks.main else None
         self._saver = Saver(self.path, self.iteration or None)
-        stop = StopOnSignal(ranks)
-        self._cleanup.callback(stop.restore)
+        stop = self._stop
+        stop.begin()
         self._progress = Progress(self.iteration, args.total_iterations, ranks.mute)
         self._cleanup.callback(self._progress.close)
         if self._log is not None:

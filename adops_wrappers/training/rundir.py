@@ -88,6 +88,12 @@ class Lock:
                 self._holder.unlink(missing_ok=True)
             self._lock.release()
 
+    def discard(self) -> None:
+        """Release the lock and remove its file."""
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+        self.release()
+
     def __enter__(self) -> Lock:
         self.take()
         return self
@@ -123,9 +129,10 @@ class RunDir:
     Use `create` or `reopen` to get one.
     """
 
-    def __init__(self, path: Path, lock: Lock) -> None:
+    def __init__(self, path: Path, lock: Lock, made: bool = False) -> None:
         self.path = path
         self._lock = lock
+        self._made = made
 
     @classmethod
     def create(cls, run_dir: str, default_name: str) -> RunDir:
@@ -137,8 +144,9 @@ class RunDir:
                 number is added.
         """
         if not run_dir:
-            return cls(*_take(_make_new(Path("runs") / default_name)))
+            return cls(*_take(_make_new(Path("runs") / default_name)), made=True)
         path = Path(run_dir)
+        made = not path.exists()
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -150,7 +158,7 @@ class RunDir:
                 f"{path} already holds a run. Continue it with --resume {path}, or choose "
                 "another --run-dir."
             )
-        return cls(path, lock)
+        return cls(path, lock, made)
 
     @classmethod
     def reopen(cls, run_dir: str) -> RunDir:
@@ -197,8 +205,14 @@ class RunDir:
             )
 
     def release(self) -> None:
-        """Release the directory."""
-        self._lock.release()
+        """Release the directory; if nothing of a run was written, leave no trace of it."""
+        if is_run(self.path):
+            self._lock.release()
+            return
+        self._lock.discard()
+        if self._made:
+            with contextlib.suppress(OSError):  # somebody else has put a file there
+                self.path.rmdir()
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         try:

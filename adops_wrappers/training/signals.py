@@ -9,21 +9,35 @@ from typing import Any
 from adops_wrappers.training.distributed import Ranks
 
 
+class StoppedEarly(BaseException):
+    """SIGINT or SIGTERM came before the first iteration; the text is its name."""
+
+
 class StopOnSignal:
     """Ends the run after the current iteration on SIGINT or SIGTERM; a second one ends it at once.
+
+    Before `begin` there is no iteration to finish: the signal raises `StoppedEarly`.
 
     Under torchrun, ranks may get the same signal twice, from the terminal and from the launcher.
     There a second signal is ignored, and the launcher ends ranks that take too long.
     """
 
     def __init__(self, ranks: Ranks) -> None:
-        self.received, self.requested = "", ""
+        self.begun, self.received, self.requested = False, "", ""
         self.ranks = ranks
         self.before = {s: signal.signal(s, self._handle) for s in (signal.SIGINT, signal.SIGTERM)}
 
+    def begin(self) -> None:
+        """From now on, finish the current iteration."""
+        self.begun = True
+
     def _handle(self, number: int, frame: Any) -> None:
+        name = signal.Signals(number).name
+        if not self.begun:
+            self.begun = True  # the end is not interrupted by a second one
+            raise StoppedEarly(name)
         if not self.received:
-            self.received = signal.Signals(number).name
+            self.received = name
             said = f"{self.received}: finishing this iteration and writing a checkpoint."
             print(f"\n{said}", flush=True)
         if not self.ranks.launched:

@@ -14,14 +14,12 @@ from typing import Any
 
 import ppo_rnd
 import torch
-from gymnasium.spaces import Discrete
-from torch.nn import Module
 
 from adops_wrappers._files import read_json, write_json
 from adops_wrappers.shaping.methods import METHODS
 from adops_wrappers.training.args import FREE_ON_RESUME
 from adops_wrappers.training.encoding import Encoder
-from adops_wrappers.training.envs import env_kind, make_env
+from adops_wrappers.training.envs import env_kind, make_env, require_discrete
 from adops_wrappers.training.exit import fail
 from adops_wrappers.training.run import disk_needed
 from adops_wrappers.training.rundir import Held, Lock, read_config
@@ -154,10 +152,9 @@ def run_bytes(args: ppo_rnd.Args) -> int:
         env = make_env(args, kind)
     except Exception as error:
         fail(f"env_id={args.env_id} cannot be built: {error}")
+    require_discrete(args.env_id, env.action_space)
     encoder = Encoder(env.observation_space, kind, torch.device("cpu"))
-    modules: list[Module] = []
-    if isinstance(env.action_space, Discrete):
-        modules.append(ppo_rnd.Agent(encoder.shape, int(env.action_space.n), args.mlp_hidden))
+    modules = [ppo_rnd.Agent(encoder.shape, int(env.action_space.n), args.mlp_hidden)]
     if args.bonus == "rnd":
         modules += ppo_rnd.make_rnd_networks(encoder.rnd_shape, args.mlp_hidden)
     env.close()
