@@ -163,10 +163,11 @@ def read_command_line(
     if args.resume:
         args = _resumed(kind, args.resume, argv, about)
     else:
+        args.env_id = env_id = current_id(args.env_id)
         # Parsed again on top of the defaults that follow from flags, so that flags override them.
         default = kind(**PRESETS[args.preset], scale_adv=scales_by_default(args))
         args = tyro.cli(kind, args=argv, default=default, description=about)
-        args.env_id = current_id(args.env_id)
+        args.env_id = env_id
     check_args(args)
     refuse_unread_flags(args, readers or {})
     return args

@@ -75,7 +75,13 @@ def test_flags_give_ppo_rnd_the_settings_of_the_cell(sweep, ppo_rnd):
     settings = {"tensorboard": "false", "save_model": "True", "num_envs": "8"}
     (cell,) = sweep.expand(["grm-norm"], [7], settings, {"delay": ["3"]})
     assert ppo_rnd.parse_args(cell.flags()) == ppo_rnd.Args(
-        shaping="grm-norm", seed=7, tensorboard=False, save_model=True, num_envs=8, delay=3, scale_adv=False
+        shaping="grm-norm",
+        seed=7,
+        tensorboard=False,
+        save_model=True,
+        num_envs=8,
+        delay=3,
+        scale_adv=False,
     )
 
 

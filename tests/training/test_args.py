@@ -8,6 +8,7 @@ import pytest
 
 from adops_wrappers.training.args import (
     FREE_ON_RESUME,
+    Auto,
     RunArgs,
     ScriptArgs,
     check_args,
@@ -51,7 +52,7 @@ class Args(ScriptArgs):
     """lambda"""
     norm_adv: bool = False
     """standardise"""
-    scale_adv: bool = False
+    scale_adv: Auto = None
     """scale"""
     shaping: str = "none"
     """method"""
@@ -112,13 +113,40 @@ def test_the_paper_s_id_is_translated_and_said(capsys):
     assert "Running ALE/Pong-v5 instead" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("flags", "scaled"),
+    [
+        ([], True),
+        (["--no-scale-adv"], False),
+        (["--scale-adv"], True),
+        (["--norm-adv"], False),
+        (["--env-id", "ALE/Pong-v5"], False),
+        (["--env-id", "ale_py:ALE/Pong-v5"], False),
+        (["--env-id", "ALE/Pong-v5", "--scale-adv"], True),
+    ],
+)
+def test_advantages_are_scaled_outside_atari_unless_the_user_says(flags, scaled):
+    pytest.importorskip("ale_py")
+    assert read_command_line(Args, flags).scale_adv is scaled
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_resumed_run_scales_as_it_began(tmp_path, scaled):
+    write_config(tmp_path, scale_adv=scaled)
+    resume = ["--resume", str(tmp_path)]
+    assert read_command_line(Args, resume).scale_adv is scaled
+    other = "--no-scale-adv" if scaled else "--scale-adv"
+    with pytest.raises(SystemExit, match=f"--scale-adv is {scaled} there and {not scaled} here"):
+        read_command_line(Args, [*resume, other])
+
+
 def test_only_a_run_can_be_resumed(tmp_path):
     with pytest.raises(SystemExit, match="is not a run directory"):
         read_command_line(Args, ["--resume", str(tmp_path)])
 
 
 def write_config(folder, **changes):
-    args = {**dataclasses.asdict(Args()), **changes}
+    args = {**dataclasses.asdict(Args(scale_adv=True)), **changes}
     (folder / "config.json").write_text(json.dumps({"args": args}))
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -259,3 +260,78 @@ def test_sync_backend_sees_what_the_vector_backend_sees():
     assert again.rooms == {1}
     vector.close()
     sync.close()
+
+
+# Ids
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    """The name of a module that registers Own-v0 when it is imported."""
+    name = "module_with_an_env"
+    (tmp_path / f"{name}.py").write_text(
+        "import gymnasium as gym\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Own(CartPoleEnv):\n"
+        "    pass\n"
+        "gym.register('Own-v0', Own, max_episode_steps=9)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+    gym.registry.pop("Own-v0", None)
+
+
+def test_an_env_of_a_module_is_imported_and_built(own_module):
+    env_id = f"{own_module}:Own-v0"
+    assert env_kind(env_id) == "other"
+    envs = make_vector_env(EnvArgs(env_id=env_id), "other", 2)
+    assert type(envs.envs[0].unwrapped).__name__ == "Own"
+    assert make_env(EnvArgs(env_id=env_id), "other").spec.max_episode_steps == 9
+
+
+@pytest.mark.parametrize(
+    ("env_id", "package", "kind"),
+    [
+        ("ale_py:ALE/Pong-v5", "ale_py", "atari"),
+        ("minigrid:MiniGrid-Empty-5x5-v0", "minigrid", "minigrid"),
+        ("adops_wrappers:adops/KeyDoor-v0", "gymnasium", "other"),
+        ("gymnasium:CartPole-v1", "gymnasium", "other"),
+    ],
+)
+def test_naming_the_module_does_not_change_the_kind(env_id, package, kind):
+    pytest.importorskip(package)
+    assert env_kind(env_id) == env_kind(env_id.split(":")[1]) == kind
+
+
+def test_atari_named_with_its_module_has_atari_s_pipeline():
+    pytest.importorskip("ale_py")
+    args = EnvArgs(env_id="ale_py:ALE/Pong-v5")
+    envs = make_vector_env(args, env_kind(args.env_id), 2)
+    assert envs.single_observation_space.shape == (4, 84, 84)
+    assert with_statistics(envs, args, env_kind(args.env_id)).scale == 0.001
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("CartPole", r"CartPole names no version\. Choose one of CartPole-v0, CartPole-v1"),
+        ("gymnasium:CartPole", "names no version"),
+        ("NoSuchEnv", "--env-id NoSuchEnv cannot be built: .*NoSuchEnv"),
+        ("CartPole-v7", "cannot be built: Environment version `v7`"),
+        ("no_such_module:Env-v0", r"No module named 'no_such_module'\. Install it, or put"),
+        (":Env-v0", "cannot be built: importing '' failed"),
+        ("two:colons:Env-v0", "cannot be built: importing 'two:colons' failed"),
+    ],
+)
+def test_an_id_that_names_no_env_is_refused(env_id, message):
+    with pytest.raises(SystemExit, match=message):
+        env_kind(env_id)
+
+
+def test_a_package_that_an_env_lacks_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    monkeypatch.delitem(sys.modules, "gymnasium.envs.phys2d.cartpole", raising=False)
+    with pytest.raises(SystemExit, match=r"phys2d/CartPole-v1 cannot be built: .*jax"):
+        make_vector_env(EnvArgs(env_id="phys2d/CartPole-v1"), "other", 2)

@@ -14,7 +14,7 @@ import torch
 
 from adops_wrappers import CountBonus, IntrinsicRewardWrapper, NoShapingWrapper
 from adops_wrappers.training import checkpoint, saver
-from adops_wrappers.training.args import ScriptArgs
+from adops_wrappers.training.args import Auto, ScriptArgs
 from adops_wrappers.training.envs import EpisodeStatistics
 from adops_wrappers.training.exit import INCOMPLETE
 from adops_wrappers.training.log import read_metrics
@@ -30,6 +30,8 @@ class Args(ScriptArgs):
     tensorboard: bool = False
     seed: int = 1
     bonus: str = "rnd"
+    norm_adv: bool = False
+    scale_adv: Auto = None
     num_envs: int = 2
     num_steps: int = 5
     update_epochs: int = 1
@@ -37,7 +39,7 @@ class Args(ScriptArgs):
     total_iterations: int = 6
 
 
-def random_walk(args, stop_after=None, watch=None, returns=None):
+def random_walk(args, stop_after=None, watch=None, returns=None, warm_up=None):
     """A script without a learner: walks at random, and remembers the sum of what it saw."""
     agent = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(agent.weight)
@@ -47,6 +49,8 @@ def random_walk(args, stop_after=None, watch=None, returns=None):
         envs = NoShapingWrapper(IntrinsicRewardWrapper(statistics, CountBonus()))
         run.track(agent=agent)
         if not run.restore(envs):
+            if warm_up:
+                warm_up()
             envs.reset(seed=args.seed)
         for iteration in run.iterations():
             seen = float(np.sum(statistics.last_obs))
@@ -153,11 +157,63 @@ def test_an_error_leaves_the_directory_free(tmp_path):
     assert held
 
 
+@pytest.mark.parametrize("run_dir", ["", "chosen"])
+@pytest.mark.parametrize(
+    ("changes", "ended"),
+    [
+        ({"env_id": "NoSuchEnv-v0"}, SystemExit),
+        ({"env_id": "Pendulum-v1"}, SystemExit),
+        ({"env_kwargs": '{"is_slippery": "?", "render_mode": 3}'}, BaseException),
+    ],
+)
+def test_a_start_that_fails_leaves_no_directory(tmp_path, monkeypatch, run_dir, changes, ended):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ended):
+        random_walk(Args(run_dir=run_dir, **changes))
+    assert [path for path in tmp_path.rglob("*") if path.name != "runs"] == []
+
+
+def test_a_start_that_fails_leaves_the_users_directory_as_it_was(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(SystemExit):
+        random_walk(Args(run_dir=str(tmp_path), env_id="Pendulum-v1"))
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_stopped_in_its_warm_up_starts_again(tmp_path, capsys, number):
+    args = Args(run_dir=str(tmp_path / "run"))
+    assert random_walk(args, warm_up=lambda: signal.raise_signal(number)) == tmp_path / "run"
+    said = f"{number.name}: stopped before an iteration began. Continue with --resume {tmp_path}"
+    assert said in capsys.readouterr().out
+    status = read_status(tmp_path / "run")
+    assert (status["iteration"], status["finished"]) == (0, False)
+    assert status["reason"] == f"stopped by {number.name}"
+    random_walk(Args(**{**vars(args), "resume": args.run_dir}))
+    whole = random_walk(Args(run_dir=str(tmp_path / "whole")))
+    assert read_metrics(tmp_path / "run") == read_metrics(whole)
+
+
+def test_a_run_stopped_before_its_config_is_written_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Run, "make_envs", lambda self: signal.raise_signal(signal.SIGTERM))
+    path = random_walk(Args(run_dir=str(tmp_path / "run")))
+    assert "SIGTERM: stopped before an iteration began. Nothing is kept" in capsys.readouterr().out
+    assert not path.exists()
+
+
+def test_a_finished_run_resumed_and_stopped_early_stays_finished(tmp_path, monkeypatch):
+    path = random_walk(Args(run_dir=str(tmp_path / "run")))
+    monkeypatch.setattr(Run, "restore", lambda *args: signal.raise_signal(signal.SIGINT))
+    random_walk(Args(run_dir=str(path), resume=str(path)))
+    assert read_status(path)["finished"]
+
+
 def test_config_and_status_say_what_ran(tmp_path):
     path = random_walk(Args(run_dir=str(tmp_path / "run"), save_model=True))
     config = read_config(path)
     assert (config["script"], config["method"]) == ("walk.py", "none")
     assert config["args"]["num_steps"] == 5
+    assert config["args"]["scale_adv"] is True  # not None, which stood for what suits the env
     assert config["versions"]["torch"] == torch.__version__
     assert read_status(path)["iteration"] == 6
     assert set(checkpoint.load_model(path / "model.pt")["agent"]) == {"weight"}

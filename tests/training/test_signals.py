@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from adops_wrappers.training.signals import StopOnSignal
+from adops_wrappers.training.signals import StopOnSignal, StoppedEarly
 
 
 class Talk:
@@ -21,6 +21,7 @@ def stopping():
 
     def make(ranks):
         made.append(StopOnSignal(ranks))
+        made[-1].begin()
         return made[-1]
 
     yield make
@@ -48,6 +49,17 @@ def test_ranks_stop_when_their_launcher_has_died(stopping):
     ranks.launcher = -1
     stop.agree()
     assert stop.requested == "the death of its launcher"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_before_the_iterations_a_signal_ends_the_run_at_once(number):
+    stop = StopOnSignal(Talk(lambda value: [value]))
+    try:
+        with pytest.raises(StoppedEarly, match=number.name):
+            signal.raise_signal(number)
+        signal.raise_signal(number)  # a second one leaves the end in peace
+    finally:
+        stop.restore()
 
 
 def test_a_second_signal_meets_the_handler_from_before(stopping, capsys):
