@@ -121,7 +121,8 @@ class Args(ScriptArgs):
     mlp_hidden: int = 64
     """width of the hidden layers unless observations are images"""
     end_at_truncation: bool = False
-    """treat truncation as termination, for learner and shaping: V_E is 0 there (Burda)"""
+    """treat truncation as termination, for learner and shaping: V_E is 0 there (Burda); for tasks
+    that are lost at the time limit (MiniGrid), not where play would go on (CartPole)"""
     minibatch_rows: Literal["shuffled", "whole-envs", "with-replacement"] = "shuffled"
     """rows of a minibatch: a random partition, whole envs (Burda), or drawn with replacement"""
     rnd_slope: float = 0.2
@@ -425,8 +426,7 @@ def learn(args: Args, run: Run) -> None:
 
     for _ in run.iterations():
         # Rollout
-        zeta = envs.shaper.zeta
-        final_values[:] = 0.0
+        zeta, final_values[:] = envs.shaper.zeta, 0.0
         actor.start_rollout(run.draw_noise(num_actions))
         for t in range(steps):
             answer = critic(next_obs)

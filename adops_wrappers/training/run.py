@@ -123,7 +123,8 @@ class Run:
         if args.resume:
             return RunDir.reopen(args.resume)
         name = args.exp_name or f"{self.script.stem}_{self.method}"
-        stamp = f"{args.env_id.replace('/', '-')}__{name}__{args.seed}__{int(time.time())}"
+        env_id = args.env_id.replace("/", "-").replace(":", "-")
+        stamp = f"{env_id}__{name}__{args.seed}__{int(time.time())}"
         return RunDir.create(args.run_dir, stamp)
 
     # The start

@@ -94,8 +94,24 @@ def test_an_env_id_from_a_file_imports_no_module(run_dir, tmp_path):
     assert "imports the module 'made_up_module' and runs its code" in output
     assert not (tmp_path / "ran").exists()
     run_script("evaluate.py", *flags, "--env-id", saved["args"]["env_id"].split(":")[1])
-    run_script("evaluate.py", *flags, "--import-env", code=1, PYTHONPATH=path)
+    run_script("evaluate.py", *flags, "--import-env", PYTHONPATH=path)
     assert (tmp_path / "ran").exists()
+
+
+def test_an_env_of_a_module_is_trained_and_played(ppo_rnd, tmp_path, monkeypatch, capsys):
+    lines = ("import gymnasium as gym", "import minigrid", "from minigrid.envs import EmptyEnv")
+    registered = "gym.register('MiniGrid-Own-v0', EmptyEnv, kwargs={'size': 5, 'max_steps': 9})"
+    (tmp_path / "module_of_a_user.py").write_text("\n".join((*lines, registered)))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    flags = ["--env-id", "module_of_a_user:MiniGrid-Own-v0", "--mlp-hidden", "16"]
+    flags += ["--num-envs", "4", "--num-steps", "16", "--total-iterations", "1"]
+    flags += ["--obs-norm-init-iterations", "1", "--no-tensorboard"]
+    run = ppo_rnd.train(ppo_rnd.parse_args(flags))
+    assert run.name.startswith("module_of_a_user-MiniGrid-Own-v0__ppo_rnd_none__1__")
+    evaluate = load_script("evaluate")
+    evaluate.main(evaluate.Evaluation(str(run), episodes=2, import_env=True))
+    assert "module_of_a_user:MiniGrid-Own-v0, 2 episodes" in capsys.readouterr().out
 
 
 def test_what_cannot_be_evaluated_is_said(run_dir, tmp_path):

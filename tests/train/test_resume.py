@@ -101,6 +101,24 @@ def test_sigterm_finishes_the_iteration_and_writes_a_checkpoint(tmp_path, whole)
     assert learned(run_dir) == learned(whole / "adops")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_random_steps_ends_the_run_in_order(tmp_path, number):
+    run_dir = tmp_path / "stopped"
+    flags = (*METHODS["pbim-norm"], "--run-dir", str(run_dir))
+    process = start_script("ppo_rnd.py", *FLAGS, *flags, "--obs-norm-init-iterations", "100000")
+    while process.poll() is None and not (run_dir / "config.json").exists():
+        time.sleep(0.002)
+    os.kill(process.pid, number)
+    output, _ = process.communicate(timeout=900)
+    assert process.returncode == 0
+    assert f"{number.name}: stopped before an iteration began. Continue with --resume" in output
+    assert "Traceback" not in output
+    assert json.loads((run_dir / "status.json").read_text())["iteration"] == 0
+    config = json.loads((run_dir / "config.json").read_text())
+    assert config["args"]["obs_norm_init_iterations"] == 100_000
+    assert not (run_dir / "metrics.csv").exists()
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, ppo_rnd):
     """The settings of a finished run of six iterations with two checkpoints."""

@@ -42,6 +42,16 @@ def test_every_arm_has_its_own_seeds(study, labels):
     assert f"{sum(map(len, labels.values()))} runs" in text
 
 
+def test_no_run_depends_on_whether_advantages_are_scaled_by_default(study):
+    """What the committed runs did stays said, whatever the script's default becomes."""
+    scaled = {}
+    for cell in (*study.study_cells("laptop"), *study.study_cells("smoke")):
+        settings = dict((*cell.fixed, *cell.varied))
+        scaled.setdefault(settings["env_id"], set()).add(settings["scale_adv"])
+    assert scaled.pop("adops/MiniZuma-v0") == {"False"}
+    assert set().union(*scaled.values()) == {"True"}
+
+
 def test_every_method_runs_in_both_regimes(study, labels):
     methods = {
         *("raw", "PIES", "GRM(1)", "GRM-norm(1)", "PBIM", "PBIM-norm", "ADOPS", "ADOPES"),

@@ -161,6 +161,9 @@ def test_speed_is_measured_where_there_are_runs_and_assumed_elsewhere(sweep, tmp
             r"cell none__seed1: --gamma-ext must lie in \[0, 1\], got 1\.5",
         ),
         (["--methods", "none", "--settings", "env_id=No/Such-v0"], r"No/Such-v0 cannot be built"),
+        (["--methods", "none", "--settings", "env_id=CartPole"], r"CartPole names no version"),
+        (["--methods", "none", "--settings", "env_id=no_module:A-v0"], r"importing 'no_module'"),
+        (["--methods", "none", "--settings", "env_id=Pendulum-v1"], r"needs Discrete actions"),
     ],
 )
 def test_bad_input_is_refused_before_anything_starts(sweep, tmp_path, flags, message):

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("tyro")
+
+from scripts import advertised_runs
+from scripts.advertised_runs import Job, Promise, commands_in, find_jobs
+
+PAGE = """
+```bash
+# About a minute:
+python train/ppo_rnd.py --shaping adops \\
+    --total-iterations 3
+
+python train/demo.py        # three minutes
+python train/evaluate.py runs/NAME
+```
+
+A first run:
+    python SCRIPT --env-id CartPole-v1
+        --num-envs 3
+"""
+
+
+def test_commands_are_read_from_pages_and_help_texts():
+    assert [" ".join(command.split()) for command in commands_in(PAGE)] == [
+        "python train/ppo_rnd.py --shaping adops --total-iterations 3",
+        "python train/demo.py",
+        "python train/ppo_rnd.py --env-id CartPole-v1 --num-envs 3",
+    ]
+
+
+def test_every_promise_is_kept_for_one_command_of_the_pages():
+    kept = Counter(promise for job in find_jobs() for promise in [job.promise] if promise)
+    assert kept == Counter(advertised_runs.PROMISES)
+
+
+def test_every_command_is_known_to_its_script():
+    jobs = find_jobs()
+    assert len(jobs) > 30
+    for job in jobs:
+        _, script, *flags = job.argv(3, 5)
+        assert (advertised_runs.ROOT / "train").is_dir()
+        assert script.endswith(".py")
+        assert ("--seed 3" in " ".join(flags)) == ("{seed}" in job.added)
+
+
+def result(final, **changes):
+    return {"code": 0, "seconds": 9, "done": 4, "finals": {"": [final]}, **changes}
+
+
+@pytest.mark.parametrize(
+    ("results", "end"),
+    [
+        ([result(0.95), result(0.5), result(0.9)], "| 0.8 | 3 | 0.50 | 0.90 | 9 s | **broken"),
+        ([result(0.95), result(0.85)], "| 0.8 | 2 | 0.85 | 0.90 | 9 s |  |"),
+        ([result(0.95, code=1)], "exit code 1 |"),
+        ([result(math.nan)], "**broken promise** |"),
+    ],
+)
+def test_the_table_holds_the_worst_seed_to_the_promise(monkeypatch, results, end):
+    monkeypatch.setattr(advertised_runs, "PROMISES", (Promise("ppo_rnd.py --env-id X", 0.8),))
+    job = Job("python train/ppo_rnd.py --env-id X", ["page.md"])
+    assert end in advertised_runs.row(job, results)
+
+
+def test_a_run_ends_where_its_last_tenth_does(tmp_path):
+    (tmp_path / "metrics.csv").write_text(
+        "iteration,charts/episodic_return\r\n" + "".join(f"{i},{i}\r\n" for i in range(1, 21)),
+        newline="",
+    )
+    assert advertised_runs.finals(tmp_path, "") == {"": [19.5]}
+    log = "5 steps  extrinsic return 0.250\n9 steps  extrinsic return 0.750\n"
+    assert advertised_runs.finals(tmp_path / "none", log) == {"": [0.75]}
+
+
+def test_what_has_been_run_is_not_run_again(tmp_path, monkeypatch):
+    job = Job("python train/ppo_rnd.py --env-id X", ["page.md"])
+    (tmp_path / "2.json").write_text(json.dumps(result(1.0)))
+    monkeypatch.setattr(advertised_runs.subprocess, "Popen", None)
+    advertised_runs.run(job, 2, 5, tmp_path)
