@@ -4,7 +4,7 @@ The defaults are the paper's experiment on Montezuma's Revenge; `--env-id` takes
 with discrete actions. The scripts of this family differ only in their wrapper stack. What surrounds
 the algorithm (ranks, envs, run directory, checkpoints, log) is in `adops_wrappers.training`.
 
-A first run that takes a minute on a laptop:
+A first run that takes two minutes on a laptop:
     python SCRIPT --env-id MiniGrid-DoorKey-5x5-v0 --total-iterations 60 --learning-rate 1e-3
         --ent-coef 0.01 --obs-norm-init-iterations 2
 

@@ -137,6 +137,6 @@ def announce_duration(
         f"({hours / 24:.1f} days) on this CPU, about {seconds:.0f} s each. For a shorter run, "
         "try --total-iterations 20 or an env without images: "
         "--env-id MiniGrid-DoorKey-5x5-v0 --total-iterations 60 --learning-rate 1e-3 "
-        "--ent-coef 0.01 --obs-norm-init-iterations 2 takes about a minute.",
+        "--ent-coef 0.01 --obs-norm-init-iterations 2 takes about two minutes.",
         flush=True,
     )

@@ -19,7 +19,8 @@ class StopOnSignal:
     Before `begin` there is no iteration to finish: the signal raises `StoppedEarly`.
 
     Under torchrun, ranks may get the same signal twice, from the terminal and from the launcher.
-    There a second signal is ignored, and the launcher ends ranks that take too long.
+    There a second signal is ignored, and the launcher ends ranks that take too long. Since only one
+    of them may get the first signal, they always stop together, after an iteration.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -33,7 +34,7 @@ class StopOnSignal:
 
     def _handle(self, number: int, frame: Any) -> None:
         name = signal.Signals(number).name
-        if not self.begun:
+        if not self.begun and not self.ranks.launched:
             self.begun = True  # the end is not interrupted by a second one
             raise StoppedEarly(name)
         if not self.received:

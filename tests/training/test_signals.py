@@ -53,13 +53,24 @@ def test_ranks_stop_when_their_launcher_has_died(stopping):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_before_the_iterations_a_signal_ends_the_run_at_once(number):
-    stop = StopOnSignal(Talk(lambda value: [value]))
+    stop = StopOnSignal(Talk(lambda value: [value], launched=False))
     try:
         with pytest.raises(StoppedEarly, match=number.name):
             signal.raise_signal(number)
         signal.raise_signal(number)  # a second one leaves the end in peace
     finally:
         stop.restore()
+
+
+def test_ranks_that_have_not_begun_stop_together_after_an_iteration():
+    stop = StopOnSignal(Talk(lambda value: ["", value]))
+    try:
+        signal.raise_signal(signal.SIGTERM)
+        stop.begin()
+        stop.agree()
+    finally:
+        stop.restore()
+    assert stop.requested == "SIGTERM"
 
 
 def test_a_second_signal_meets_the_handler_from_before(stopping, capsys):
