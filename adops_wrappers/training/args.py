@@ -92,7 +92,7 @@ class PresetArgs:
 
     preset: Literal["default", "burda", "paper"] = "default"
     """follow Burda's code or the paper's (PPO-RND) where ours differs; this sets
-    end_at_truncation, max_grad_norm and minibatch_rows, with paper also rnd_slope,
+    end_at_truncation, max_grad_norm, minibatch_rows and scale_adv, with paper also rnd_slope,
     restart_return_filter and root_gains; a flag overrides it"""
 
 
@@ -102,11 +102,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         "end_at_truncation": True,
         "max_grad_norm": 0.0,
         "minibatch_rows": "whole-envs",
+        "scale_adv": False,
     },
     "paper": {
         "end_at_truncation": True,
         "max_grad_norm": 0.0,
         "minibatch_rows": "with-replacement",
+        "scale_adv": False,
         "rnd_slope": 0.01,
         "restart_return_filter": True,
         "root_gains": True,
@@ -159,14 +161,15 @@ def read_command_line(
         readers: For a script with --shaping: the methods that read each of their flags.
     """
     silence_other_ranks()
-    args = tyro.cli(kind, args=argv, default=kind(scale_adv=False), description=about)
+    known: dict[str, Any] = {"scale_adv": False}
+    args = tyro.cli(kind, args=argv, default=kind(**known), description=about)
     if args.resume:
         args = _resumed(kind, args.resume, argv, about)
     else:
         args.env_id = env_id = current_id(args.env_id)
         # Parsed again on top of the defaults that follow from flags, so that flags override them.
-        default = kind(**PRESETS[args.preset], scale_adv=scales_by_default(args))
-        args = tyro.cli(kind, args=argv, default=default, description=about)
+        known = {"scale_adv": scales_by_default(args), **PRESETS[args.preset]}
+        args = tyro.cli(kind, args=argv, default=kind(**known), description=about)
         args.env_id = env_id
     check_args(args)
     refuse_unread_flags(args, readers or {})

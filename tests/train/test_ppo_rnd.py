@@ -17,6 +17,7 @@ from adops_wrappers.training import checkpoint
 from adops_wrappers.training.args import PRESETS
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.progress import Clock
+from scripts.advertised_runs import find_jobs
 from tests.train.scripts import learned, load_script, read_metrics, run_script
 
 pytest.importorskip("minigrid")
@@ -291,13 +292,16 @@ def test_presets_are_what_burda_and_the_paper_have_otherwise(ppo_rnd):
     default, burda, paper = (
         ppo_rnd.parse_args(["--preset", name]) for name in ("default", "burda", "paper")
     )
-    assert default == ppo_rnd.Args()
+    assert default == ppo_rnd.Args(scale_adv=False)
     assert burda == ppo_rnd.Args(preset="burda", **PRESETS["burda"])
     assert (burda.end_at_truncation, burda.max_grad_norm) == (True, 0.0)
     assert (burda.minibatch_rows, paper.minibatch_rows) == ("whole-envs", "with-replacement")
     assert (paper.rnd_slope, paper.restart_return_filter, paper.root_gains) == (0.01, True, True)
     chosen = ppo_rnd.parse_args(["--max-grad-norm", "0.3", "--preset", "paper"])
     assert chosen == dataclasses.replace(paper, max_grad_norm=0.3)
+    small_env = ["--preset", "burda", "--env-id", "CartPole-v1"]
+    assert not ppo_rnd.parse_args(small_env).scale_adv
+    assert ppo_rnd.parse_args([*small_env, "--scale-adv"]).scale_adv
 
 
 @pytest.mark.parametrize("preset", ["burda", "paper"])
@@ -516,15 +520,16 @@ def test_other_observations(ppo_rnd, tmp_path, env_id, minigrid_obs):
     assert float(rows[-1]["losses/fwd_loss"]) < float(rows[0]["losses/fwd_loss"])
 
 
-def test_doorkey_is_solved(tmp_path):
-    settings = (
-        "--shaping adops --env-id MiniGrid-DoorKey-5x5-v0 --total-iterations 45 --num-envs 16 "
-        "--learning-rate 1e-3 --ent-coef 0.01 --gamma-ext 0.99 --obs-norm-init-iterations 2 "
-        "--no-tensorboard --torch-threads 1"
+def test_the_run_that_the_pages_advertise_solves_its_task_even_when_it_is_small(tmp_path):
+    """A quarter of its envs and two thirds of its iterations; unscaled advantages reach 0.24."""
+    (job,) = (
+        j for j in find_jobs() if "--shaping adops --env-id MiniGrid-DoorKey-5x5" in j.command
     )
-    run_script("ppo_rnd.py", *settings.split(), "--run-dir", str(tmp_path / "run"))
+    flags = [*job.command.split()[2:], "--num-envs", "8", "--no-tensorboard"]
+    flags[flags.index("--total-iterations") + 1] = "40"
+    run_script("ppo_rnd.py", *flags, "--run-dir", str(tmp_path / "run"))
     final = [float(row["charts/episodic_return"]) for row in learned(tmp_path / "run")[-5:]]
-    assert np.mean(final) >= 0.8, final
+    assert np.mean(final) >= 0.7, final
 
 
 @pytest.mark.parametrize(

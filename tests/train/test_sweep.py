@@ -93,7 +93,9 @@ def test_paper_is_nine_configurations_at_the_default_settings(sweep, ppo_rnd):
         **{"grm": 10, "grm-norm": 10, "pbim": 1, "pbim-norm": 1},
     }
     assert len({cell.name for cell in cells}) == 122
-    assert ppo_rnd.parse_args(cells[25].flags()) == ppo_rnd.Args(shaping="pies", seed=6)
+    assert ppo_rnd.parse_args(cells[25].flags()) == ppo_rnd.Args(
+        shaping="pies", seed=6, scale_adv=False
+    )
 
 
 # Plan
