@@ -49,6 +49,7 @@ def settings(ppo_rnd, folder, **changes):
             "tensorboard": False,
             "torch_threads": 1,
             "cuda": False,
+            "scale_adv": False,  # the default on Atari
             **changes,
         }
     )
@@ -422,11 +423,12 @@ def test_defaults_are_burdas(ppo_rnd):
         "ext_coef": 2.0,
         "int_coef": 1.0,
         "norm_adv": False,
+        "scale_adv": False,
         "int_bootstrap": "reset",
         "obs_norm_init_iterations": 50,
         "sticky_action_prob": 0.25,
     }
-    args = ppo_rnd.Args()
+    args = ppo_rnd.parse_args([])
     assert {name: getattr(args, name) for name in burda} == burda
 
 
