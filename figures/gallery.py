@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
+from adops_wrappers.envs.deep_sea import DeepSeaEnv
 from adops_wrappers.envs.fountain import FountainEnv
 from adops_wrappers.envs.gridworld import ACTIONS, World, get_world
 from adops_wrappers.envs.layouts import LAYOUTS
 from adops_wrappers.envs.minizuma import MiniZumaEnv
+from adops_wrappers.envs.noisy_tv import NoisyTVEnv
 from adops_wrappers.tabular import AuditReport, audit
 from adops_wrappers.tabular.auditor import verdicts
 
@@ -70,13 +73,37 @@ python train/ppo_rnd.py --env-id adops/MiniZuma-v0 --reward-scale 0.001 --num-en
     --ext-coef 20 --int-coef 10 --obs-norm-init-iterations 4 --total-iterations 600
 ```
 """
+_DEEP_SEA = """## adops/DeepSea-v0
+
+The exploration task of [bsuite](https://github.com/google-deepmind/bsuite), which dithering does
+not solve: a random walk reaches the treasure in one episode of $2^N$.
+
+"""
+_NOISY_TV = """## A noisy TV for any env
+
+`adops_wrappers.envs.NoisyTV` wraps an env of your own, one or many, in every autoreset mode:
+
+```python
+import gymnasium as gym
+from adops_wrappers.envs import NoisyTV
+
+env = gym.make_vec("adops/KeyDoor-v0", num_envs=8)
+env = NoisyTV(env, action=4, channels=30)  # `use` also changes the channel
+```
+
+"""
+_NOISY_TV_AUDIT = """
+The noise is in what the agent sees, not in the state. The audit therefore reads an env that
+exports its MDP as if the TV were not there; for any other env, give it a `key` that the noise
+does not reach (`mdp_from_env(env, gamma, key=…)`)."""
 
 
 def page() -> str:
     """Return the page as Markdown."""
     worlds = {name: get_world(name) for name in LAYOUTS}
     parts = [_HEAD, *(_section(name, world) for name, world in worlds.items()), _fountain()]
-    return "\n".join([*parts, *_table({**worlds, "Fountain": FountainEnv()}), _minizuma()])
+    table = _table({**worlds, "Fountain": FountainEnv()})
+    return "\n".join([*parts, *table, _deep_sea(), _noisy_tv(), _minizuma()])
 
 
 def _section(name: str, world: World) -> str:
@@ -137,6 +164,18 @@ def _cell(answer: AuditReport | str) -> str:
     if answer.preserved:
         return "kept"
     return f"changed ({len(answer.changed_states)};\u00a0{answer.regret:.2g})"
+
+
+def _deep_sea() -> str:
+    story = (getdoc(DeepSeaEnv) or "").split("\n\nArgs:")[0]
+    for plain in ("N × N", "2^N", "0.01/N", "N"):
+        story = re.sub(rf"(?<![\w$]){re.escape(plain)}(?![\w$×])", f"${plain}$", story)
+    return f"\n{_DEEP_SEA}{story}\n"
+
+
+def _noisy_tv() -> str:
+    story = (getdoc(NoisyTVEnv) or "").split("\n\nArgs:")[0]
+    return f"{_NOISY_TV}{story}\n{_NOISY_TV_AUDIT}"
 
 
 def _minizuma() -> str:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.envs.registration import register, registry
 
 if TYPE_CHECKING:
+    from adops_wrappers.envs.deep_sea import DeepSeaEnv, DeepSeaVectorEnv
     from adops_wrappers.envs.fountain import FountainEnv, FountainVectorEnv
     from adops_wrappers.envs.gallery import GalleryEnv, GalleryVectorEnv
     from adops_wrappers.envs.gridworld import World, get_world
     from adops_wrappers.envs.layouts import LAYOUTS, Layout
     from adops_wrappers.envs.minizuma import MiniZumaEnv, MiniZumaVectorEnv
+    from adops_wrappers.envs.noisy_tv import NoisyTV, NoisyTVEnv, NoisyTVVector
 
 _GRID_WORLDS = (
     "KeyDoor",
@@ -24,6 +26,8 @@ _GRID_WORLDS = (
     "DancingSkulls",
 )
 _HOME = {
+    "DeepSeaEnv": "deep_sea",
+    "DeepSeaVectorEnv": "deep_sea",
     "FountainEnv": "fountain",
     "FountainVectorEnv": "fountain",
     "LAYOUTS": "layouts",
@@ -32,6 +36,9 @@ _HOME = {
     "Layout": "layouts",
     "MiniZumaEnv": "minizuma",
     "MiniZumaVectorEnv": "minizuma",
+    "NoisyTV": "noisy_tv",
+    "NoisyTVEnv": "noisy_tv",
+    "NoisyTVVector": "noisy_tv",
     "World": "gridworld",
     "get_world": "gridworld",
 }
@@ -41,6 +48,8 @@ GALLERY_IDS = tuple(f"adops/{name}-v0" for name in _GRID_WORLDS)
 __all__ = [
     "GALLERY_IDS",
     "LAYOUTS",
+    "DeepSeaEnv",
+    "DeepSeaVectorEnv",
     "FountainEnv",
     "FountainVectorEnv",
     "GalleryEnv",
@@ -48,6 +57,9 @@ __all__ = [
     "Layout",
     "MiniZumaEnv",
     "MiniZumaVectorEnv",
+    "NoisyTV",
+    "NoisyTVEnv",
+    "NoisyTVVector",
     "World",
     "get_world",
 ]
@@ -78,3 +90,4 @@ for _layout, _id in zip(_GRID_WORLDS, GALLERY_IDS, strict=True):
     _register(_id, "gallery", "Gallery", layout=_layout)
 _register("adops/MiniZuma-v0", "minizuma", "MiniZuma")
 _register("adops/Fountain-v0", "fountain", "Fountain")
+_register("adops/DeepSea-v0", "deep_sea", "DeepSea")
