@@ -343,7 +343,7 @@ class Learner:
         self.parts: dict[str, Any] = {"agent": self.agent}
         self.source: Any = lambda obs, action, next_obs: np.zeros(len(action))
         if args.bonus == "count":
-            self.source = CountBonus()
+            self.source = CountBonus(key=encoder.count_key)
         elif args.bonus == "rnd":
             rnd = RNDBonus(encoder, args.mlp_hidden, args.num_steps, envs, args.rnd_slope)
             self.source, rnd.bring = rnd, self.actor.bring  # scores and values in one copy

@@ -27,7 +27,13 @@ from adops_wrappers.evaluation import load_learned
 from adops_wrappers.inspect import Recording, ShapingRecorder
 from adops_wrappers.training import checkpoint
 from adops_wrappers.training.encoding import Encoder
-from adops_wrappers.training.envs import env_kind, make_env, refuse_import, with_statistics
+from adops_wrappers.training.envs import (
+    count_key,
+    env_kind,
+    make_env,
+    refuse_import,
+    with_statistics,
+)
 from adops_wrappers.training.exit import fail
 from adops_wrappers.training.progress import Clock
 from adops_wrappers.training.rundir import read_config
@@ -79,7 +85,9 @@ def make_stack(settings: RecordArgs) -> tuple[Any, Any, Any]:
     base = SyncVectorEnv(
         [partial(make_env, args, kind, render_mode)], autoreset_mode=AutoresetMode.SAME_STEP
     )
-    encoder = Encoder(base.single_observation_space, kind, torch.device("cpu"))
+    encoder = Encoder(
+        base.single_observation_space, kind, torch.device("cpu"), count_key=count_key(base)
+    )
     learner = script.Learner(args, encoder, int(base.single_action_space.n), 1, Clock())
     for name, part in learner.parts.items():
         part.load_state_dict(found.state["shared"][name])

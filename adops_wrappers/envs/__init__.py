@@ -10,6 +10,7 @@ from gymnasium.envs.registration import register, registry
 
 if TYPE_CHECKING:
     from adops_wrappers.envs.deep_sea import DeepSeaEnv, DeepSeaVectorEnv
+    from adops_wrappers.envs.atari_ram import AtariRamEnv, AtariRamVectorEnv, montezuma_key
     from adops_wrappers.envs.fountain import FountainEnv, FountainVectorEnv
     from adops_wrappers.envs.gallery import GalleryEnv, GalleryVectorEnv
     from adops_wrappers.envs.gridworld import World, get_world
@@ -28,6 +29,8 @@ _GRID_WORLDS = (
 _HOME = {
     "DeepSeaEnv": "deep_sea",
     "DeepSeaVectorEnv": "deep_sea",
+    "AtariRamEnv": "atari_ram",
+    "AtariRamVectorEnv": "atari_ram",
     "FountainEnv": "fountain",
     "FountainVectorEnv": "fountain",
     "LAYOUTS": "layouts",
@@ -41,6 +44,7 @@ _HOME = {
     "NoisyTVVector": "noisy_tv",
     "World": "gridworld",
     "get_world": "gridworld",
+    "montezuma_key": "atari_ram",
 }
 GALLERY_IDS = tuple(f"adops/{name}-v0" for name in _GRID_WORLDS)
 """The ids of the grid worlds, for `gymnasium.make` and `gymnasium.make_vec`."""
@@ -50,6 +54,8 @@ __all__ = [
     "LAYOUTS",
     "DeepSeaEnv",
     "DeepSeaVectorEnv",
+    "AtariRamEnv",
+    "AtariRamVectorEnv",
     "FountainEnv",
     "FountainVectorEnv",
     "GalleryEnv",
@@ -62,6 +68,7 @@ __all__ = [
     "NoisyTVVector",
     "World",
     "get_world",
+    "montezuma_key",
 ]
 
 
@@ -91,3 +98,5 @@ for _layout, _id in zip(_GRID_WORLDS, GALLERY_IDS, strict=True):
 _register("adops/MiniZuma-v0", "minizuma", "MiniZuma")
 _register("adops/Fountain-v0", "fountain", "Fountain")
 _register("adops/DeepSea-v0", "deep_sea", "DeepSea")
+_register("adops/AtariRam-v0", "atari_ram", "AtariRam")
+_register("adops/MontezumaRam-v0", "atari_ram", "AtariRam", game="montezuma_revenge")

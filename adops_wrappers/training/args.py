@@ -34,7 +34,9 @@ class EnvArgs:
     sticky_action_prob: float = 0.25
     """Atari: probability, per frame, of repeating the previous action"""
     atari_backend: Literal["vector", "sync"] = "vector"
-    """Atari: vector is ale-py's own vector env; sync is slower, but reads the room from RAM"""
+    """Atari images: ale-py's own vector env; or sync, slower, but it reads the room from RAM"""
+    atari_obs: Literal["image", "ram"] = "image"
+    """Atari: the screen, or the RAM as features, which is many times cheaper to learn from"""
     minigrid_obs: Literal["image", "flat"] = "image"
     """MiniGrid: the agent's 7x7 view, or the view with the mission text appended"""
 

@@ -319,20 +319,18 @@ def restore_random_states(state: dict[str, Any], generator: torch.Generator) -> 
     )
 
 
-def pickle_envs(envs: Any, restorable: bool = True) -> bytes | None:
+def pickle_envs(envs: Any) -> bytes | None:
     """Return vector envs as bytes, or None if they cannot be restored exactly.
 
-    Args:
-        envs: A vector env.
-        restorable: False for emulators, which pickle without an error but come back in another
-            state. Envs that derive from `EzPickle` are recognised here.
+    Those that derive from `EzPickle`, as ale-py's do, pickle without an error but come back in
+    another state.
     """
     import cloudpickle  # type: ignore[import-untyped]
     import gymnasium as gym
 
     base = envs.unwrapped
     parts = [base, *(env.unwrapped for env in getattr(base, "envs", []))]
-    if not restorable or any(isinstance(part, gym.utils.EzPickle) for part in parts):
+    if any(isinstance(part, gym.utils.EzPickle) for part in parts):
         return None
     try:
         return bytes(cloudpickle.dumps(envs))

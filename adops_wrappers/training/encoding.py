@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import gymnasium as gym
@@ -25,6 +26,7 @@ class Encoder:
         kind: The kind of env, from `envs.env_kind`.
         device: Where the tensors go.
         pin: Whether to copy to a GPU through pinned memory.
+        count_key: What counts count of an observation; None is all of it.
     """
 
     shape: tuple[int, ...]
@@ -33,9 +35,14 @@ class Encoder:
     """The shape of RND's input."""
 
     def __init__(
-        self, space: gym.Space[Any], kind: str, device: torch.device, pin: bool = False
+        self,
+        space: gym.Space[Any],
+        kind: str,
+        device: torch.device,
+        pin: bool = False,
+        count_key: Callable[[Any], Hashable] | None = None,
     ) -> None:
-        self.kind, self.device, self.pin = kind, device, pin
+        self.kind, self.device, self.pin, self.count_key = kind, device, pin, count_key
         self.one_hot = self.image = self.channels_first = False
         self.scale = 1.0
         self.newest = slice(None)

@@ -7,11 +7,11 @@ import importlib
 import inspect
 import json
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import gymnasium as gym
 import numpy as np
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 ROOM_BYTE = 3
 """The byte of RAM in which Montezuma's Revenge keeps the room number."""
+MONTEZUMA = "montezuma_revenge"
+"""The game that has rooms."""
+RAM_IDS = ("adops/AtariRam-v0", "adops/MontezumaRam-v0")
 COUNT_TAGS = {"stages": "charts/stages", "rooms": "charts/episodic_rooms"}
-"""The metrics of what MiniZuma counts in an episode."""
+"""The metrics of what an env counts in an episode."""
 
 
 def env_kind(env_id: str) -> str:
@@ -63,7 +66,7 @@ def find_spec(env_id: str) -> EnvSpec:
 def _package(name: str) -> str:
     """Return the package that registers an id, if its beginning tells."""
     packages = {"ALE": "ale_py", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
-    return packages.get(name.replace("-", "/").split("/")[0], "")
+    return packages.get("ALE" if name in RAM_IDS else name.replace("-", "/").split("/")[0], "")
 
 
 def _import(module: str, env_id: str) -> None:
@@ -105,6 +108,8 @@ def refuse_import(env_id: str, source: Path) -> None:
 def make_env(args: EnvArgs, kind: str, render_mode: str | None = None) -> gym.Env[Any, Any]:
     """Build one env, preprocessed like the vector envs."""
     keywords = json.loads(args.env_kwargs)
+    if kind == "atari" and ram_game(args):
+        return gym.make(RAM_IDS[0], render_mode=render_mode, **_ram_keywords(args))
     if kind == "atari":
         env: Any = gym.make(
             args.env_id,
@@ -147,13 +152,16 @@ def require_discrete(env_id: str, space: gym.Space[Any]) -> None:
 
 def _build(args: EnvArgs, kind: str, num_envs: int) -> VectorEnv:
     mode, keywords = AutoresetMode.SAME_STEP, json.loads(args.env_kwargs)
+    from_ram = kind == "atari" and ram_game(args)
     make_vec = partial(
         gym.make_vec,
-        args.env_id,
+        RAM_IDS[0] if from_ram else args.env_id,
         num_envs=num_envs,
         vectorization_mode="vector_entry_point",
         autoreset_mode=mode,
     )
+    if from_ram:
+        return make_vec(**_ram_keywords(args))
     if kind == "atari" and args.atari_backend == "vector":
         return make_vec(
             frameskip=4,
@@ -172,6 +180,32 @@ def _build(args: EnvArgs, kind: str, num_envs: int) -> VectorEnv:
     if "autoreset_mode" in own and not args.max_episode_steps:
         return make_vec(**keywords)
     return SyncVectorEnv([partial(make_env, args, kind)] * num_envs, autoreset_mode=mode)
+
+
+def ram_game(args: EnvArgs) -> str | None:
+    """Return the Atari game whose RAM is observed; None if its screen is."""
+    in_ram = args.atari_obs == "ram" or args.env_id in RAM_IDS
+    return _keywords_of(args).get("game") if in_ram else None
+
+
+def _keywords_of(args: EnvArgs) -> dict[str, Any]:
+    return {**gym.spec(args.env_id).kwargs, **json.loads(args.env_kwargs)}
+
+
+def _ram_keywords(args: EnvArgs) -> dict[str, Any]:
+    return {
+        "game": ram_game(args),
+        "repeat_action_probability": args.sticky_action_prob,
+        "horizon": args.max_episode_steps or 4500,
+        **json.loads(args.env_kwargs),
+    }
+
+
+def count_key(envs: VectorEnv) -> Callable[[Any], Hashable] | None:
+    """Return what the envs offer as `count_key`: what to count of an observation."""
+    base: Any = envs.unwrapped
+    one = base.envs[0].unwrapped if hasattr(base, "envs") else base
+    return getattr(one, "count_key", None)
 
 
 class Finished(NamedTuple):
@@ -279,7 +313,7 @@ class EpisodeStatistics(AnyVectorWrapper):
 
 
 class RoomStatistics(EpisodeStatistics):
-    """Also collects the rooms, from emulators in this process."""
+    """Also collects the rooms, from `info` or from emulators in this process."""
 
     rooms: set[int]
 
@@ -288,10 +322,14 @@ class RoomStatistics(EpisodeStatistics):
         self.rooms = set()
 
     def step(self, actions: Any) -> Any:
-        """Step, record, scale, and read the rooms from the emulators' RAM."""
+        """Step, record, scale, and collect the rooms."""
         result = super().step(actions)
-        emulators: Any = self.unwrapped
-        self.rooms.update(room_of(env) for env in emulators.envs)
+        info, emulators = result[4], cast("Any", self.unwrapped)
+        if "room" not in info:
+            self.rooms.update(room_of(env) for env in emulators.envs)
+            return result
+        for seen in (info, info.get("final_info", info)):
+            self.rooms.update(seen["room"][seen["_room"]].tolist())
         return result
 
     def state_dict(self) -> dict[str, Any]:
@@ -309,9 +347,11 @@ def with_statistics(
 ) -> EpisodeStatistics:
     """Record the episodes of envs and scale their rewards according to the settings."""
     scale = args.reward_scale or (0.001 if kind == "atari" else 1.0)
-    has_ram = kind == "atari" and args.atari_backend == "sync"
-    statistics = RoomStatistics if has_ram else EpisodeStatistics
-    counts = ("stages", "rooms") if "MiniZuma" in args.env_id else ()
+    game = ram_game(args) if kind == "atari" else None
+    has_rooms = game == MONTEZUMA if game else kind == "atari" and args.atari_backend == "sync"
+    statistics = RoomStatistics if has_rooms else EpisodeStatistics
+    counted = {"MiniZuma": ("stages", "rooms"), MONTEZUMA: ("rooms",)}
+    counts = counted.get("MiniZuma" if "MiniZuma" in args.env_id else str(game), ())
     gamma = getattr(args, "gamma_ext", 1.0)  # of the learner, if there is one
     return statistics(envs, scale, end_at_truncation, counts, gamma)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from adops_wrappers.training.encoding import Encoder
-from adops_wrappers.training.envs import room_of
+from adops_wrappers.training.envs import MONTEZUMA, room_of
 
 Policy = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """Maps an encoder's features to logits and values."""
@@ -38,7 +38,7 @@ def play_episode(
 ) -> Episode:
     """Play one episode, with a generator of its own that leaves training undisturbed."""
     generator = torch.Generator().manual_seed(seed)
-    has_rooms = env.spec is not None and "Montezuma" in env.spec.id
+    has_rooms = env.spec is not None and env.spec.kwargs.get("game") == MONTEZUMA
     first: int = getattr(env.action_space, "start", 0)
     obs, _ = env.reset(seed=seed)
     score, length, ended = 0.0, 0, False

@@ -30,7 +30,7 @@ from adops_wrappers.training import checkpoint
 from adops_wrappers.training.args import ScriptArgs, scales_by_default
 from adops_wrappers.training.distributed import Ranks, silence_other_ranks
 from adops_wrappers.training.encoding import Encoder
-from adops_wrappers.training.envs import env_kind, make_env, make_vector_env
+from adops_wrappers.training.envs import count_key, env_kind, make_env, make_vector_env
 from adops_wrappers.training.exit import fail, fail_incomplete
 from adops_wrappers.training.gradients import allow_tf32
 from adops_wrappers.training.log import Log
@@ -140,7 +140,8 @@ class Run:
             self._envs = pickle.loads(pickled)
         self._cleanup.callback(self._envs.close)
         space = self._envs.single_observation_space
-        self._encoder = Encoder(space, self._kind, self.device, args.pin_memory)
+        key = count_key(self._envs)
+        self._encoder = Encoder(space, self._kind, self.device, args.pin_memory, key)
         if args.torch_threads or not self._encoder.image:
             # For small layers, the overhead of threads exceeds their gain.
             torch.set_num_threads(args.torch_threads or 1)
@@ -290,7 +291,7 @@ class Run:
             "stack": checkpoint.to_plain(stack_state_dict(self._stack)),
             "random": checkpoint.random_states(self.generator),
         }
-        pickled = checkpoint.pickle_envs(self._envs, restorable=self._kind != "atari")
+        pickled = checkpoint.pickle_envs(self._envs)
         gathered = self.ranks.gather_on_main((own, pickled))
         if self._log is None:
             return
