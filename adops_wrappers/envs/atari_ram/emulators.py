@@ -135,13 +135,13 @@ def switch_on(game: str) -> Any:
         raise gym.error.DependencyNotInstalled(
             f'{game} needs ale-py: pip install "adops-wrappers[atari]"'
         ) from error
-    rom = ale_py.roms.get_rom_path(game)
-    if rom is None:
-        known = ", ".join(sorted(ale_py.roms.get_all_rom_ids()))
-        raise ValueError(f"game must be one that ale-py knows, got {game!r}. It knows {known}.")
+    known = ale_py.roms.get_all_rom_ids()
+    if game not in known:
+        names = ", ".join(sorted(known))
+        raise ValueError(f"game must be one that ale-py knows, got {game!r}. It knows {names}.")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     emulator = ale_py.ALEInterface()
     emulator.setFloat("repeat_action_probability", 0.0)
     emulator.setInt("random_seed", 0)
-    emulator.loadROM(rom)
+    emulator.loadROM(str(ale_py.roms.get_rom_path(game)))
     return emulator
