@@ -7,7 +7,7 @@ LOWEST ?= .venv-lowest
 CONSTRAINTS ?= train/constraints.txt
 BIN := $(VENV)/bin
 
-.PHONY: install test lint types test-newest test-lowest test-slurm test-faults train demo study benchmark figures \
+.PHONY: install test lint types test-newest test-lowest test-slurm test-faults train train-laptop demo study benchmark figures \
 	notebooks docs docs-serve test-package clean
 
 install: $(VENV)/installed
@@ -58,6 +58,10 @@ test-faults: install
 train: install
 	$(BIN)/python train/ppo_rnd.py --shaping adops $(ARGS)
 
+# The paper's game from RAM, for a laptop: under an hour of one quiet core, and a picture.
+train-laptop: install
+	$(BIN)/python train/laptop.py $(ARGS)
+
 # The raw bonus against ADOPS in one picture; about three minutes on two cores.
 demo: install
 	$(BIN)/python train/demo.py $(ARGS)
@@ -73,6 +77,7 @@ benchmark: install
 	$(BIN)/python benchmarks/td_critic_cost.py
 	$(BIN)/python benchmarks/replay_cost.py
 	$(BIN)/python benchmarks/train_speed.py --methods none adops
+	$(BIN)/python benchmarks/ram_speed.py
 	$(BIN)/python benchmarks/gpu_work.py -- --shaping adops
 	$(BIN)/python benchmarks/scaling.py
 

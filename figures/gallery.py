@@ -9,6 +9,7 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
+from adops_wrappers.envs.atari_ram import AtariRamEnv
 from adops_wrappers.envs.deep_sea import DeepSeaEnv
 from adops_wrappers.envs.fountain import FountainEnv
 from adops_wrappers.envs.gridworld import ACTIONS, World, get_world
@@ -97,6 +98,15 @@ The noise is in what the agent sees, not in the state. The audit therefore reads
 exports its MDP as if the TV were not there; for any other env, give it a `key` that the noise
 does not reach (`mdp_from_env(env, gamma, key=…)`)."""
 
+_RAM = """
+## adops/MontezumaRam-v0 and adops/AtariRam-v0
+
+The paper's game itself, and with `game=` every other game of ale-py, seen through the 128 bytes of
+RAM: `gymnasium.make_vec("adops/MontezumaRam-v0", num_envs=32)`. Both take `repeat_action_probability=`,
+`frameskip=` and `horizon=`; the vector env also takes `autoreset_mode=`. `make train-laptop`
+[trains on it](training.md#montezumas-revenge-on-a-laptop).
+"""
+
 
 def page() -> str:
     """Return the page as Markdown."""
@@ -180,7 +190,8 @@ def _noisy_tv() -> str:
 
 def _minizuma() -> str:
     _, rules = (getdoc(MiniZumaEnv) or "").split("\n\nArgs:")[0].split("\n\n", 1)
-    return f"{_MINIZUMA}\n{rules}\n\nMade by `python figures/gallery.py`.\n"
+    _, ram = (getdoc(AtariRamEnv) or "").split("\n\nArgs:")[0].split("\n\n", 1)
+    return f"{_MINIZUMA}\n{rules}\n{_RAM}\n{ram}\n\nMade by `python figures/gallery.py`.\n"
 
 
 def picture() -> Any:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.envs.registration import register, registry
 
 if TYPE_CHECKING:
-    from adops_wrappers.envs.deep_sea import DeepSeaEnv, DeepSeaVectorEnv
     from adops_wrappers.envs.atari_ram import AtariRamEnv, AtariRamVectorEnv, montezuma_key
+    from adops_wrappers.envs.deep_sea import DeepSeaEnv, DeepSeaVectorEnv
     from adops_wrappers.envs.fountain import FountainEnv, FountainVectorEnv
     from adops_wrappers.envs.gallery import GalleryEnv, GalleryVectorEnv
     from adops_wrappers.envs.gridworld import World, get_world
@@ -52,10 +52,10 @@ GALLERY_IDS = tuple(f"adops/{name}-v0" for name in _GRID_WORLDS)
 __all__ = [
     "GALLERY_IDS",
     "LAYOUTS",
-    "DeepSeaEnv",
-    "DeepSeaVectorEnv",
     "AtariRamEnv",
     "AtariRamVectorEnv",
+    "DeepSeaEnv",
+    "DeepSeaVectorEnv",
     "FountainEnv",
     "FountainVectorEnv",
     "GalleryEnv",

@@ -189,7 +189,7 @@ def ram_game(args: EnvArgs) -> str | None:
 
 
 def _keywords_of(args: EnvArgs) -> dict[str, Any]:
-    return {**gym.spec(args.env_id).kwargs, **json.loads(args.env_kwargs)}
+    return {**find_spec(args.env_id).kwargs, **json.loads(args.env_kwargs)}
 
 
 def _ram_keywords(args: EnvArgs) -> dict[str, Any]:

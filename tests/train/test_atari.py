@@ -6,7 +6,9 @@ import shutil
 
 import pytest
 
-from tests.train.scripts import learned, run_script
+from adops_wrappers.envs import montezuma_key
+from adops_wrappers.training import checkpoint
+from tests.train.scripts import learned, load_script, run_script
 
 pytest.importorskip("ale_py")
 
@@ -50,3 +52,33 @@ def test_evaluation_counts_rooms(run_dir):
     output = run_script("evaluate.py", str(run_dir), "--episodes", "1")
     assert "rooms visited 1: [1]" in output
     assert "episode length 20.0" in output
+
+
+@pytest.fixture(scope="module")
+def ram_dir(tmp_path_factory, ppo_rnd):
+    folder = tmp_path_factory.mktemp("ram") / "run"
+    flags = ["--atari-obs", "ram", "--bonus", "count", "--total-iterations", "2"]
+    ppo_rnd.train(ppo_rnd.parse_args([*FLAGS, *flags, "--run-dir", str(folder)]))
+    return folder
+
+
+def test_montezuma_trains_from_ram_and_names_its_rooms(ram_dir):
+    rows = learned(ram_dir)
+    assert [int(row["charts/rooms"]) for row in rows] == [1, 1]
+    assert [float(row["charts/episodic_rooms"]) for row in rows] == [1.0, 1.0]
+    assert float(rows[0]["charts/episodic_length"]) == 20.0
+    output = run_script("evaluate.py", str(ram_dir), "--episodes", "1")
+    assert "rooms visited 1: [1]" in output
+
+
+def test_counts_count_the_envs_key(ram_dir):
+    """Four bytes, of which the first is the room and the last the items; nothing is held yet."""
+    stack = checkpoint.from_plain(checkpoint.load(ram_dir).state["ranks"][0]["stack"])
+    counts = next(part["source"]["counts"] for part in stack.values() if "source" in part)
+    assert {(len(key), key[0], key[3]) for key in counts} == {(4, 1, 0)}
+    assert sum(counts.values()) == 2 * 4 * 32
+    record = load_script("record")
+    _, learner, stack = record.make_stack(record.RecordArgs(str(ram_dir)))
+    assert learner.source.key is montezuma_key
+    assert learner.source.counts == counts
+    stack.close()

@@ -7,6 +7,7 @@ import pickle
 import shutil
 import signal
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,9 @@ METHODS = {
     "pbim-norm": ("--shaping", "pbim-norm", "--bonus", "rnd", *MINIGRID),
     "adops": ("--shaping", "adops", "--bonus", "count", *GALLERY),
 }
+if find_spec("ale_py"):
+    ram = ("--env-id", "adops/MontezumaRam-v0", "--max-episode-steps", "10")
+    METHODS["none"] = ("--clamp-advantage", "--bonus", "count", *ram)
 FLAGS = [
     *("--num-envs", "4", "--num-steps", "16", "--mlp-hidden", "16", "--torch-threads", "1"),
     *("--obs-norm-init-iterations", "1", "--learning-rate", "1e-3"),

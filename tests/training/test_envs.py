@@ -10,12 +10,15 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import adops_wrappers
+from adops_wrappers.envs import AtariRamVectorEnv
 from adops_wrappers.training.args import EnvArgs
 from adops_wrappers.training.envs import (
+    MONTEZUMA,
     EpisodeHistory,
     EpisodeStatistics,
     Finished,
     RoomStatistics,
+    count_key,
     env_kind,
     make_env,
     make_vector_env,
@@ -229,6 +232,74 @@ def test_what_minizuma_counts_is_logged():
     assert rooms > 1
     metrics = EpisodeHistory().metrics(finished, envs.counts)
     assert (metrics["charts/stages"], metrics["charts/episodic_rooms"]) == (stages, rooms)
+
+
+RAM = {"atari_obs": "ram", "max_episode_steps": 9, "sticky_action_prob": 0.5}
+
+
+@pytest.mark.parametrize(
+    "names", [{"env_id": "adops/MontezumaRam-v0"}, {"env_id": "ALE/MontezumaRevenge-v5"}]
+)
+def test_montezuma_from_ram_follows_the_settings_of_atari(names):
+    pytest.importorskip("ale_py")
+    args = EnvArgs(**names, **RAM)
+    kind = env_kind(args.env_id)
+    assert kind == "atari"
+    envs = make_vector_env(args, kind, 2)
+    assert type(envs.unwrapped) is AtariRamVectorEnv
+    dynamics = envs.unwrapped.dynamics
+    assert (dynamics.game, dynamics.frameskip, dynamics.horizon) == (MONTEZUMA, 4, 9)
+    assert dynamics.repeat_action_probability == 0.5
+    single = make_env(args, kind)
+    assert (single.unwrapped.dynamics.horizon, single.spec.kwargs["game"]) == (9, MONTEZUMA)
+    counted = with_statistics(envs, args, kind)
+    assert (counted.scale, counted.counts, counted.rooms) == (0.001, ("rooms",), set())
+    counted.reset(seed=0)
+    for _ in range(9):
+        _, _, terminated, truncated, _ = counted.step(np.zeros(2, dtype=int))
+    assert truncated.all()
+    assert not terminated.any()
+    assert counted.take_finished() == [Finished(0.0, 9, (1,))] * 2
+    assert counted.rooms == {1}
+    default = EnvArgs(**names, atari_obs="ram")
+    assert make_vector_env(default, kind, 1).unwrapped.dynamics.horizon == 4500
+
+
+def test_a_room_entered_in_the_last_step_of_an_episode_is_counted():
+    class Rooms(SyncVectorEnv):
+        def step(self, actions):
+            *rest, info = super().step(actions)
+            seen = np.array([True, False])
+            info = {"room": np.array([1, 4]), "_room": ~seen | True}
+            info["final_info"] = {"room": np.array([7, 0]), "_room": seen}
+            return *rest, info
+
+    envs = RoomStatistics(Rooms([lambda: gym.make("CartPole-v1")] * 2))
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, dtype=int))
+    assert envs.rooms == {1, 4, 7}
+
+
+def test_ram_of_any_other_game_has_no_rooms_and_no_key():
+    pytest.importorskip("ale_py")
+    args = EnvArgs(env_id="ALE/Pong-v5", atari_obs="ram", atari_backend="sync")
+    envs = make_vector_env(args, env_kind(args.env_id), 2)
+    assert envs.single_observation_space.shape == (1152,)
+    counted = with_statistics(envs, args, "atari")
+    assert (type(counted), counted.counts) == (EpisodeStatistics, ())
+    assert count_key(envs) is None
+
+
+def test_key_of_counts_is_that_of_the_envs_within():
+    class Named(gym.Env):
+        observation_space = action_space = gym.spaces.Discrete(2)
+
+        def count_key(self, obs):
+            return obs // 2
+
+    single = SyncVectorEnv([lambda: gym.wrappers.TimeLimit(Named(), 5)] * 2)
+    assert count_key(single)(5) == 2
+    assert count_key(SyncVectorEnv([lambda: gym.make("CartPole-v1")])) is None
 
 
 def test_sync_backend_sees_what_the_vector_backend_sees():

@@ -30,8 +30,12 @@ class AtariRamEnv(DynamicsEnv):
     - **Reward**: the points, neither clipped nor scaled.
     - **End**: terminated when the game is over, truncated after `horizon` steps.
     - **Observation** (1,152 floats in [0, 1]): the 128 bytes divided by 255, then their 1,024
-      bits, those of byte 0 first and its highest bit first of all. Montezuma's Revenge has an
-      observation of its own, see `montezuma.PARTS`.
+      bits, those of byte 0 first and its highest bit first of all.
+    - **Observation of Montezuma's Revenge** (260 floats in [0, 1]): one-hot room (24), the bits of
+      13 bytes that say where things are (104), x and y within the screen and within 16 points
+      (4), and the 128 bytes divided by 255. `adops_wrappers.envs.atari_ram.montezuma.BYTES` says
+      what the 13 bytes mean: room, place and pose, the room's object and enemy, the rolling
+      skull, lives, clock, items, and what is left in the room.
     - **info**: `lives`, and `score`, the points of this episode. In Montezuma's Revenge also
       `room` (0 to 23), `x`, `y`, `items` (the byte of the inventory) and `rooms`, the number of
       rooms visited in this episode.

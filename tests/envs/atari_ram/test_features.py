@@ -45,7 +45,7 @@ def test_observation_names_what_the_ram_holds(walk):
     for ram, obs, *_ in walk[::7]:
         ram = ram.tolist()
         assert part_of(obs, "room") == [float(room == ram[3]) for room in range(24)]
-        expected = [bit for byte in montezuma.BITS for bit in bits_of(ram[byte])]
+        expected = [bit for byte in montezuma.BYTES.values() for bit in bits_of(ram[byte])]
         assert part_of(obs, "bits") == expected
         x, y = ram[42], ram[43]
         place = np.float32([x / 255, y / 255, x % 16 / 16, y % 16 / 16]).tolist()
