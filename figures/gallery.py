@@ -102,9 +102,9 @@ _RAM = """
 ## adops/MontezumaRam-v0 and adops/AtariRam-v0
 
 The paper's game itself, and with `game=` every other game of ale-py, seen through the 128 bytes of
-RAM: `gymnasium.make_vec("adops/MontezumaRam-v0", num_envs=32)`. Both take `repeat_action_probability=`,
-`frameskip=` and `horizon=`; the vector env also takes `autoreset_mode=`. `make train-laptop`
-[trains on it](training.md#montezumas-revenge-on-a-laptop).
+RAM: `gymnasium.make_vec("adops/MontezumaRam-v0", num_envs=32)`. Both take `frameskip=`,
+`repeat_action_probability=` and `horizon=`; the vector env also takes `autoreset_mode=`.
+`make train-laptop` [trains on it](training.md#montezumas-revenge-on-a-laptop).
 """
 
 

@@ -20,9 +20,8 @@ _OF_GAME = {"montezuma_revenge": MontezumaRamDynamics}
 class AtariRamEnv(DynamicsEnv):
     """An Atari game seen through the 128 bytes of its RAM.
 
-    Emulates at a fraction of the cost of learning from images, and saves its emulator exactly:
-    `pickle` and `copy.deepcopy` give an env that goes on bit for bit, also in another process.
-    Needs the extra `atari`.
+    Far cheaper to learn from than the screen, and saved exactly: what `pickle` and
+    `copy.deepcopy` return goes on bit for bit, also in another process. Needs the extra `atari`.
 
     - **Actions**: the game's minimal set, 18 for Montezuma's Revenge. In each emulated frame the
       action of the frame before is kept with probability `repeat_action_probability`, as in
