@@ -41,13 +41,13 @@ from adops_wrappers.training.acting import Actor, bring_scores
 from adops_wrappers.training.args import Auto, ScriptArgs, read_command_line
 from adops_wrappers.training.distributed import Ranks
 from adops_wrappers.training.encoding import Encoder, Whitening
-from adops_wrappers.training.envs import EpisodeHistory, with_statistics
 from adops_wrappers.training.exit import failing_on
 from adops_wrappers.training.gradients import allow_tf32, clip_gradients
 from adops_wrappers.training.metrics import conflicts, critic_fit, mean, streams, sum_conflicts
 from adops_wrappers.training.minibatches import order_of_other_codes, upload
 from adops_wrappers.training.progress import Clock
 from adops_wrappers.training.run import Run
+from adops_wrappers.training.statistics import EpisodeHistory, with_statistics
 
 Array = np.ndarray
 Shape = tuple[int, ...]

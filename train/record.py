@@ -27,16 +27,11 @@ from adops_wrappers.evaluation import load_learned
 from adops_wrappers.inspect import Recording, ShapingRecorder
 from adops_wrappers.training import checkpoint
 from adops_wrappers.training.encoding import Encoder
-from adops_wrappers.training.envs import (
-    count_key,
-    env_kind,
-    make_env,
-    refuse_import,
-    with_statistics,
-)
+from adops_wrappers.training.envs import count_key, env_kind, make_env, refuse_import
 from adops_wrappers.training.exit import fail
 from adops_wrappers.training.progress import Clock
 from adops_wrappers.training.rundir import read_config
+from adops_wrappers.training.statistics import with_statistics
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, to_numpy
@@ -101,20 +101,21 @@ class TVTwin(Twin[AnyEnv]):
         channels: int | None = None,
         low: float | None = None,
         high: float | None = None,
+        autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         if action is None and place is None:
             raise ValueError(
                 "A NoisyTV needs an action that switches it on, a place where it is in sight, or "
                 "both."
             )
-        layout = self._layout(env)
+        layout = self._layout(env, autoreset_mode)
         if action is not None and not layout.action_space.contains(np.int64(action)):
             raise ValueError(f"action must be one of {layout.action_space}, got {action!r}.")
         self.action, self.place = action, from_spec(place)
         self.screen = Screen(layout, from_spec(screen), channels, low, high)
         # Not `episodes`, which a wrapper above would follow: it must see what is shown.
         self.tracker = EpisodeTracker(layout)
-        self._wrap(env)
+        self._wrap(env, layout)
 
     def _show(self, batch: Pixels, rows: BoolArray, obs: Any) -> Pixels:
         """Draw on the rows in which the TV is on and in sight; `obs` is what `place` looks at."""
@@ -158,6 +159,7 @@ class NoisyTVEnv(TVTwin[gym.Env[Any, Any]], SingleEnvWrapper):
             picture is new.
         low: The smallest value of the noise; None for that of the observation space.
         high: The largest value of the noise; None for that of the observation space.
+        autoreset_mode: When a vector env resets its rows, if it does not declare it.
 
     Example:
         >>> import gymnasium as gym

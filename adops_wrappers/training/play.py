@@ -12,7 +12,8 @@ import numpy.typing as npt
 import torch
 
 from adops_wrappers.training.encoding import Encoder
-from adops_wrappers.training.envs import MONTEZUMA, room_of
+from adops_wrappers.training.envs import MONTEZUMA
+from adops_wrappers.training.statistics import room_of
 
 Policy = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """Maps an encoder's features to logits and values."""

@@ -9,12 +9,8 @@ ale_py = pytest.importorskip("ale_py")
 cv2 = pytest.importorskip("cv2")
 
 from adops_wrappers.training.args import EnvArgs  # noqa: E402
-from adops_wrappers.training.envs import (  # noqa: E402
-    env_kind,
-    make_env,
-    make_vector_env,
-    with_statistics,
-)
+from adops_wrappers.training.envs import env_kind, make_env, make_vector_env  # noqa: E402
+from adops_wrappers.training.statistics import with_statistics  # noqa: E402
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 BACKENDS = ["vector", "sync"]

@@ -14,15 +14,17 @@ from adops_wrappers.envs import AtariRamVectorEnv
 from adops_wrappers.training.args import EnvArgs
 from adops_wrappers.training.envs import (
     MONTEZUMA,
-    EpisodeHistory,
-    EpisodeStatistics,
-    Finished,
-    RoomStatistics,
     count_key,
     env_kind,
     make_env,
     make_vector_env,
     refuse_import,
+)
+from adops_wrappers.training.statistics import (
+    EpisodeHistory,
+    EpisodeStatistics,
+    Finished,
+    RoomStatistics,
     with_statistics,
 )
 

@@ -15,11 +15,11 @@ import torch
 from adops_wrappers import CountBonus, IntrinsicRewardWrapper, NoShapingWrapper
 from adops_wrappers.training import checkpoint, saver
 from adops_wrappers.training.args import Auto, ScriptArgs
-from adops_wrappers.training.envs import EpisodeStatistics
 from adops_wrappers.training.exit import INCOMPLETE
 from adops_wrappers.training.log import read_metrics
 from adops_wrappers.training.run import Run, disk_needed
 from adops_wrappers.training.rundir import read_config, read_status
+from adops_wrappers.training.statistics import EpisodeStatistics
 
 
 @dataclass
