@@ -46,7 +46,7 @@ def find_spec(env_id: str) -> EnvSpec:
         with contextlib.suppress(ImportError):
             gym.register_envs(importlib.import_module("ale_py"))
     versions = [known for known in gym.registry if known.rpartition("-v")[0] == name]
-    if versions:
+    if versions and name not in gym.registry:
         fail(f"--env-id {env_id} names no version. Choose one of {', '.join(sorted(versions))}.")
     try:
         return gym.spec(name)

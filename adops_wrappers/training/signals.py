@@ -35,7 +35,7 @@ class StopOnSignal:
     def _handle(self, number: int, frame: Any) -> None:
         name = signal.Signals(number).name
         if not self.begun and not self.ranks.launched:
-            self.begun = True  # the end is not interrupted by a second one
+            self.begun, self.received = True, name  # a second one does not interrupt the end
             raise StoppedEarly(name)
         if not self.received:
             self.received = name

@@ -16,6 +16,7 @@ from adops_wrappers.training.envs import (
     MONTEZUMA,
     count_key,
     env_kind,
+    find_spec,
     make_env,
     make_vector_env,
     refuse_import,
@@ -384,6 +385,13 @@ def test_atari_named_with_its_module_has_atari_s_pipeline():
     assert envs.single_observation_space.shape == (4, 84, 84)
     assert with_statistics(envs, args, env_kind(args.env_id)).scale == 0.001
     envs.close()
+
+
+def test_an_id_that_was_registered_without_a_version_needs_none(monkeypatch):
+    for name in ("Bare", "Bare-v1"):
+        monkeypatch.setitem(gym.registry, name, gym.envs.registration.EnvSpec(name, Counting))
+    assert env_kind("Bare") == "other"
+    assert find_spec("Bare").id == "Bare"
 
 
 @pytest.mark.parametrize(
