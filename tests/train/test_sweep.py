@@ -128,6 +128,10 @@ def test_speed_is_measured_where_there_are_runs_and_assumed_elsewhere(sweep, tmp
     assert plan.progress[cells[0].name].iteration == 5
     atari = sweep.expand(["none"], [1], {})
     assert sweep.check(atari, tmp_path / "a", on_gpu=True).hours(atari[0]) == pytest.approx(30.0)
+    for names in ({"atari_obs": "ram"}, {"env_id": "adops/MontezumaRam-v0"}):
+        ram = sweep.expand(["none"], [1], names)
+        plan = sweep.check(ram, tmp_path / "b", on_gpu=True)
+        assert plan.sps_source.startswith("assumed for atari from RAM")
 
 
 @pytest.mark.parametrize(
@@ -231,6 +235,7 @@ def test_slots_take_the_gpus_in_turn(rooms, monkeypatch, gpus, ranks, chosen):
         ({"gpus": 1}, "ALE/MontezumaRevenge-v5", 1024, 16),
         ({"ranks": 2, "threads": 2}, "ALE/MontezumaRevenge-v5", 4, 4),
         ({"gpus": 1, "threads": 2}, "adops/KeyDoorTV-v0", 64, 2),
+        ({"gpus": 1, "threads": 2}, "adops/MontezumaRam-v0", 64, 2),
         ({"gpus": 1, "cpus": 6}, "ALE/MontezumaRevenge-v5", 32, 6),
     ],
 )

@@ -19,7 +19,7 @@ from adops_wrappers._files import read_json, write_json
 from adops_wrappers.shaping.methods import METHODS
 from adops_wrappers.training.args import FREE_ON_RESUME
 from adops_wrappers.training.encoding import Encoder
-from adops_wrappers.training.envs import env_kind, make_env, require_discrete
+from adops_wrappers.training.envs import env_kind, make_env, ram_game, require_discrete
 from adops_wrappers.training.exit import fail
 from adops_wrappers.training.run import disk_needed
 from adops_wrappers.training.rundir import Held, Lock, read_config
@@ -30,6 +30,7 @@ GPU_STEPS_PER_SECOND = 30_000 * 32 * 128 / (30 * 3600)
 """The paper's 30 GPU-hours for 30,000 iterations on Atari."""
 CPU_STEPS_PER_SECOND = {
     "atari": 100.0,
+    "atari from RAM": 1_500.0,
     "minigrid": 2_000.0,
     "gallery": 25_000.0,
     "other": 3_000.0,
@@ -168,11 +169,18 @@ def estimate_sps(
     seen = [p.sps for p in progress.values() if p.sps > 0.0]
     if seen:
         return sum(seen) / len(seen), f"mean of {len(seen)} runs in this directory"
-    env_id = next(iter(args.values())).env_id
-    kind = "gallery" if env_id.startswith("adops/") else env_kind(env_id)
+    kind = speed_kind(next(iter(args.values())))
     if on_gpu and kind == "atari":
         return ranks * GPU_STEPS_PER_SECOND, "assumed: the paper's 30 GPU-hours; see --sps"
     return ranks * CPU_STEPS_PER_SECOND[kind], f"assumed for {kind} on one CPU thread; see --sps"
+
+
+def speed_kind(args: ppo_rnd.Args) -> str:
+    """Return the kind of env by which its speed is assumed."""
+    kind = env_kind(args.env_id)
+    if kind == "atari":
+        return "atari from RAM" if ram_game(args) else kind
+    return "gallery" if args.env_id.startswith("adops/") else kind
 
 
 def directory_size(path: Path) -> int:

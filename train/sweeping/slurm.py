@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adops_wrappers._files import write_atomically
-from adops_wrappers.training.envs import env_kind
+from adops_wrappers.training.envs import env_kind, ram_game
 from adops_wrappers.training.exit import fail
 from sweeping.cells import Cell
 from sweeping.display import ProgressTable
@@ -130,7 +130,9 @@ def cpus_of_run(args: RunArgs, gpus: int, runs: Sequence[ppo_rnd.Args]) -> int:
     """Return the CPUs of each job: its threads; beside a GPU one for every two emulators."""
     emulators = 0
     if gpus:
-        emulators = max((r.num_envs for r in runs if env_kind(r.env_id) == "atari"), default=0)
+        # Those seen through their RAM take turns on one thread.
+        drawn = [r for r in runs if env_kind(r.env_id) == "atari" and not ram_game(r)]
+        emulators = max((r.num_envs for r in drawn), default=0)
     return args.cpus or max(args.threads * args.ranks, min(MOST_EMULATOR_CPUS, emulators // 2))
 
 

@@ -135,13 +135,18 @@ def switch_on(game: str) -> Any:
         raise gym.error.DependencyNotInstalled(
             f'{game} needs ale-py: pip install "adops-wrappers[atari]"'
         ) from error
-    known = ale_py.roms.get_all_rom_ids()
-    if game not in known:
-        names = ", ".join(sorted(known))
-        raise ValueError(f"game must be one that ale-py knows, got {game!r}. It knows {names}.")
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     emulator = ale_py.ALEInterface()
+
+    def rom(name: str) -> str:
+        return str(ale_py.roms.get_rom_path(name))
+
+    names = ale_py.roms.get_all_rom_ids()
+    # Loading a game for two players only would end the process.
+    if game not in names or emulator.isSupportedROM(rom(game)) is None:
+        known = [name for name in sorted(names) if emulator.isSupportedROM(rom(name))]
+        raise ValueError(f"game must be one of {', '.join(known)}; got {game!r}.")
     emulator.setFloat("repeat_action_probability", 0.0)
     emulator.setInt("random_seed", 0)
-    emulator.loadROM(str(ale_py.roms.get_rom_path(game)))
+    emulator.loadROM(rom(game))
     return emulator
