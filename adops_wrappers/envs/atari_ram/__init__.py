@@ -21,7 +21,9 @@ class AtariRamEnv(DynamicsEnv):
     """An Atari game seen through the 128 bytes of its RAM.
 
     Far cheaper to learn from than the screen, and saved exactly: what `pickle` and
-    `copy.deepcopy` return goes on bit for bit, also in another process. Needs the extra `atari`.
+    `copy.deepcopy` return goes on bit for bit, also in another process. (Four games, which ale-py
+    does not restore exactly, refuse to be saved: Q*bert, Tetris, Miniature Golf and Pitfall II.)
+    Needs the extra `atari`.
 
     - **Actions**: the game's minimal set, 18 for Montezuma's Revenge. In each emulated frame the
       action of the frame before is kept with probability `repeat_action_probability`, as in

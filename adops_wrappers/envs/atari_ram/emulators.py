@@ -16,6 +16,8 @@ RAM_SIZE = 128
 Ram = npt.NDArray[np.uint8]
 """The bytes of n emulators, shape (n, 128)."""
 _NOOP = 0
+INEXACT = frozenset({"miniature_golf", "pitfall2", "qbert", "tetris"})
+"""The games that ale-py, up to 0.12.1, does not restore as they were saved."""
 
 
 class AtariRamDynamics:
@@ -117,6 +119,8 @@ class AtariRamDynamics:
     # An emulator pickles without an error and comes back switched off, so its state goes instead.
 
     def __getstate__(self) -> dict[str, Any]:
+        if self.game in INEXACT:
+            raise TypeError(f"ale-py does not restore {self.game} as it was: it cannot be saved.")
         states = [emulator.cloneState(include_rng=True) for emulator in self.emulators]
         return {**self.__dict__, "emulators": states}
 

@@ -145,6 +145,17 @@ def test_the_action_that_stickiness_repeats_is_saved():
     assert parted > 0
 
 
+def test_a_game_that_ale_restores_wrongly_is_not_saved():
+    envs = gym.make_vec("adops/AtariRam-v0", num_envs=1, game="qbert")
+    envs.reset(seed=0)
+    with pytest.raises(TypeError, match="ale-py does not restore qbert as it was"):
+        pickle.dumps(envs)
+    pytest.importorskip("torch")
+    from adops_wrappers.training.checkpoint import pickle_envs
+
+    assert pickle_envs(envs) is None  # so a resumed run says that it starts from reset
+
+
 CONTINUE = """
 import pickle, sys
 import numpy as np
