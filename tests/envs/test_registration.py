@@ -21,7 +21,7 @@ def loaded_after(code: str) -> set[str]:
 def test_ids_are_registered_without_the_code_of_the_envs() -> None:
     loaded = loaded_after(
         "import adops_wrappers.envs, gymnasium\n"
-        "ids = (*adops_wrappers.envs.GALLERY_IDS, 'adops/MiniZuma-v0')\n"
+        "ids = (*adops_wrappers.envs.GALLERY_IDS, 'adops/MiniZuma-v0', 'adops/MontezumaRam-v0')\n"
         "assert all(id in gymnasium.registry for id in ids)"
     )
     assert {name for name in loaded if name.startswith("adops_wrappers.envs")} == {
