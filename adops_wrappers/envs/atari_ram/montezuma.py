@@ -19,7 +19,7 @@ BYTES = {
     "room": ROOM,
     "x, to the right": X,
     "y, upwards": Y,
-    "x of the room's object: key, jewel, sword, torch, snake, or two jumping skulls": 44,
+    "x of the room's object: key, jewel, sword, torch, or two jumping skulls": 44,
     "y of it": 45,
     "y of the rolling skull": 46,
     "x of it": 47,
