@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROOM_BYTE = 3
 """The byte of RAM in which Montezuma's Revenge keeps the room number."""
-COUNT_TAGS = {"stages": "charts/stages", "rooms": "charts/episodic_rooms"}
+COUNT_TAGS = {"stages": "charts/stages", "rooms": "charts/episodic_rooms", "bad": "charts/bad"}
 """The metrics of what an env counts in an episode."""
 
 
@@ -165,8 +165,8 @@ def with_statistics(
     game = ram_game(args) if kind == "atari" else None
     has_rooms = game == MONTEZUMA if game else kind == "atari" and args.atari_backend == "sync"
     statistics = RoomStatistics if has_rooms else EpisodeStatistics
-    counted = {"MiniZuma": ("stages", "rooms"), MONTEZUMA: ("rooms",)}
-    counts = counted.get("MiniZuma" if "MiniZuma" in args.env_id else str(game), ())
+    counted = {"MiniZuma": ("stages", "rooms"), "DeepSea": ("bad",), MONTEZUMA: ("rooms",)}
+    counts = next((keys for name, keys in counted.items() if name in (game or args.env_id)), ())
     gamma = getattr(args, "gamma_ext", 1.0)  # of the learner, if there is one
     return statistics(envs, scale, end_at_truncation, counts, gamma)
 
