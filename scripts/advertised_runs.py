@@ -39,7 +39,7 @@ LONGEST = 15 * 60.0
 """Seconds of a long run."""
 FLAGS = {
     r"train/ppo_rnd\w*": "--seed {seed} --run-dir {seed}",
-    "train/demo": "--seeds {seeds} --out .",
+    "train/demo": "--seeds {seeds} --out . --jobs 1",
     "train/(?:study|sweep|off_policy|tv_critic)": "",
     "examples/(?:sb3_ppo|dqn)": "--seed {seed}",
     "examples/sb3_dqn": "--seed {seed} --seeds 1",
@@ -65,6 +65,7 @@ class Promise(NamedTuple):
 PROMISES = (
     Promise("train/ppo_rnd.py --shaping adops --env-id MiniGrid-DoorKey-5x5-v0", 0.9),
     Promise("train/ppo_rnd.py --env-id MiniGrid-DoorKey-5x5-v0", 0.9),
+    Promise("--env-id adops/KeyDoorTV-v0 --bonus count --num-envs 64 --num-steps 64", 0.7),
     Promise("train/demo.py", 0.6, "adops"),
 )
 
