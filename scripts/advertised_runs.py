@@ -64,7 +64,6 @@ class Promise(NamedTuple):
 
 PROMISES = (
     Promise("train/ppo_rnd.py --shaping adops --env-id MiniGrid-DoorKey-5x5-v0", 0.9),
-    Promise("train/ppo_rnd.py --env-id MiniGrid-DoorKey-5x5-v0", 0.9),
     Promise("--env-id adops/KeyDoorTV-v0 --bonus count --num-envs 64 --num-steps 64", 0.7),
     Promise("train/demo.py", 0.6, "adops"),
 )
