@@ -188,9 +188,9 @@ def rows(out: Path, jobs: list[Job]) -> Iterator[str]:
     yield "| pages | command | promised | runs | worst | median | slowest | |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |"
     for job in jobs:
-        results = [json.loads(path.read_text()) for path in (out / job.folder).glob("*.json")]
+        results = [json.loads(path.read_text()) for path in (out / job.folder).glob("[0-9]*.json")]
         if results:
-            yield row(job, [result for result in results if "finals" in result])
+            yield row(job, results)
 
 
 def row(job: Job, results: list[dict[str, Any]]) -> str:

@@ -85,3 +85,13 @@ def test_what_has_been_run_is_not_run_again(tmp_path, monkeypatch):
     (tmp_path / "2.json").write_text(json.dumps(result(1.0)))
     monkeypatch.setattr(advertised_runs.subprocess, "Popen", None)
     advertised_runs.run(job, 2, 5, tmp_path)
+
+
+def test_a_command_that_has_not_ended_is_not_in_the_table(tmp_path):
+    begun, done = (Job(f"python train/demo.py --iterations {n}", ["page.md"]) for n in (1, 2))
+    for job in (begun, done):
+        (tmp_path / job.folder).mkdir()
+        (tmp_path / job.folder / "sweep.json").write_text("{}")
+    (tmp_path / done.folder / "1.json").write_text(json.dumps(result(1.0)))
+    _, _, *lines = advertised_runs.rows(tmp_path, [begun, done])
+    assert [done.command in line for line in lines] == [True]
