@@ -71,7 +71,8 @@ it:
 ```bash
 python train/ppo_rnd.py --env-id adops/MiniZuma-v0 --reward-scale 0.001 --num-envs 128 \\
     --num-steps 64 --update-epochs 2 --learning-rate 2e-3 --clip-coef 0.2 --ent-coef 0.003 \\
-    --ext-coef 20 --int-coef 10 --obs-norm-init-iterations 4 --total-iterations 600
+    --ext-coef 20 --int-coef 10 --no-scale-adv --obs-norm-init-iterations 4 \\
+    --total-iterations 600
 ```
 """
 _DEEP_SEA = """## adops/DeepSea-v0

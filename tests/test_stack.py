@@ -43,7 +43,7 @@ def test_layers_go_on_below_stable_baselines3() -> None:
     from adops_wrappers.sb3 import SB3VecEnv
 
     env = make_stack()
-    wrapped = vec_env.VecMonitor(SB3VecEnv(env))
+    wrapped = vec_env.VecCheckNan(SB3VecEnv(env))
     assert find_layer(wrapped, vector.PIESWrapper) is env
 
 

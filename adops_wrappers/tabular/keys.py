@@ -51,10 +51,10 @@ def named_key(text: str) -> StateKey:
     Example:
         >>> import gymnasium as gym
         >>> from adops_wrappers.tabular.keys import named_key
-        >>> env = gym.make("CliffWalking-v1").unwrapped
+        >>> env = gym.make("FrozenLake-v1").unwrapped
         >>> obs, _ = env.reset(seed=0)
-        >>> named_key("obs,s")(env, obs)
-        (36, 36)
+        >>> named_key("obs,nrow")(env, obs)
+        (0, 4)
     """
     if ":" in text:
         return _function(*text.split(":", 1))

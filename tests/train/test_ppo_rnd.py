@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shutil
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -404,7 +405,7 @@ def test_counts_pay_nothing_before_their_size_is_known(ppo_rnd, tmp_path, monkey
     """Counts of twice the size make the same run; its first rollout has no bonus."""
     make = ppo_rnd.CountBonus
     for name, scale in (("one", 1.0), ("two", 2.0)):
-        monkeypatch.setattr(ppo_rnd, "CountBonus", lambda scale=scale: make(scale=scale))
+        monkeypatch.setattr(ppo_rnd, "CountBonus", partial(make, scale=scale))
         ppo_rnd.train(small(ppo_rnd, tmp_path, name, bonus="count"))
     one, two = learned(tmp_path / "one"), learned(tmp_path / "two")
     assert float(one[0]["shaping/shaped_max"]) == 0.0 < float(one[1]["shaping/shaped_max"])
