@@ -20,8 +20,6 @@ from adops_wrappers import (
     IntrinsicReturnNormalizer,
     IntrinsicRewardWrapper,
     PBIMWrapper,
-    QCritic,
-    TDCritic,
     make_shaping,
 )
 from adops_wrappers.evaluation import load_learned
@@ -169,6 +167,7 @@ def test_a_whole_stack_goes_through_json_and_back() -> None:
 
 def test_networks_keep_the_settings_that_their_weights_were_learned_under() -> None:
     pytest.importorskip("torch")
+    from adops_wrappers import QCritic, TDCritic
     from adops_wrappers.intrinsic.rnd import RND
 
     env = gym.make("CartPole-v1")
@@ -210,6 +209,7 @@ def test_a_critic_loaded_before_its_wrapper_is_held_to_the_discounts_of_its_valu
     kind: str,
 ) -> None:
     pytest.importorskip("torch")
+    from adops_wrappers import QCritic, TDCritic
 
     def make() -> Any:
         env = gym.make("CartPole-v1")
