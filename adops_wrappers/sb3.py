@@ -112,8 +112,9 @@ class SB3VecEnv(VecEnv):
         done = terminated | truncated
         infos = _rows(info, self.num_envs)
         reward = to_float64(reward)
-        extrinsic = np.asarray(info.get("extrinsic_reward", reward), dtype=np.float64)
-        self._returns += extrinsic
+        # By rows: where each sub-env has its own wrappers, those that ended say it in `final_info`.
+        pairs = zip(infos, reward.tolist(), strict=True)
+        self._returns += [row.get("extrinsic_reward", paid) for row, paid in pairs]
         self._lengths += 1
         for row in np.flatnonzero(done).tolist():
             infos[row]["terminal_observation"] = to_host(_final_observation(info, row))

@@ -308,11 +308,13 @@ def with_bonus(env: Any) -> Any:
     return NoShapingWrapper(IntrinsicRewardWrapper(env, source))
 
 
-@pytest.mark.parametrize("adapter", ["SB3VecEnv", "DummyVecEnv"])
+@pytest.mark.parametrize("adapter", ["SB3VecEnv", "SB3VecEnv of single stacks", "DummyVecEnv"])
 def test_evaluate_policy_reports_the_return_of_the_task(adapter: str) -> None:
     make = partial(gym.make, "CartPole-v1")
     if adapter == "SB3VecEnv":
         env: Any = SB3VecEnv(with_bonus(vector_env(make, 2)))
+    elif adapter == "SB3VecEnv of single stacks":  # their last words are in final_info
+        env = SB3VecEnv(vector_env(lambda: with_bonus(make()), 2))
     else:  # Monitor below what adds F'
         env = DummyVecEnv([lambda: with_bonus(Monitor(make()))])
     env.seed(0)

@@ -45,8 +45,8 @@ class ShapingWrapper(ShapingTwin[gym.Env[Any, Any]], SingleEnvWrapper):
     It reads F from `info["intrinsic_reward"]` and writes `extrinsic_reward` (R),
     `raw_intrinsic_reward` (F), `intrinsic_reward` (F′) and `shaping_correction`
     (F′ − intrinsic_scale·F) as `np.float64`: floats with the dtype that readers of `info` ask for;
-    with a potential also `potential_time`, t of Φ(s, t). The reward becomes R + F′, or stays R
-    with `add_to_reward=False`.
+    with a potential also `potential_time`, t of Φ(s, t), as `np.int64`. The reward becomes R + F′,
+    or stays R with `add_to_reward=False`.
     """
 
     _unfinished_steps = 0
@@ -121,7 +121,7 @@ class ShapingWrapper(ShapingTwin[gym.Env[Any, Any]], SingleEnvWrapper):
             "shaping_correction": shaped - self.core.intrinsic_scale * raw[0],
         }
         if self.core.potential is not None:
-            info["potential_time"] = int(self.episodes.steps[0])
+            info["potential_time"] = self.episodes.steps[0]
         return (reward + float(shaped) if self.add_to_reward else reward), info
 
     def _intrinsic(self, info: dict[str, Any], valid: BoolArray) -> FloatArray:

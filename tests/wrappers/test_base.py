@@ -94,6 +94,14 @@ def test_info_holds_float64_scalars_and_the_reward_is_a_float(name: str) -> None
     assert info["shaping_correction"] == info["intrinsic_reward"] - info["raw_intrinsic_reward"]
 
 
+def test_the_time_of_a_potential_has_a_dtype_too() -> None:
+    env = PBRSWrapper(gym.make(tk.CLIFF), tk.potential, gamma=0.9)
+    env.reset(seed=0)
+    times = [env.step(0)[4]["potential_time"] for _ in range(3)]
+    assert times == [0, 1, 2]
+    assert all(type(time) is np.int64 for time in times)
+
+
 def test_reward_is_r_with_add_to_reward_false() -> None:
     env = IntrinsicRewardWrapper(gym.make(tk.CLIFF), constant(3.0))
     env = NoShapingWrapper(env, add_to_reward=False)
