@@ -64,7 +64,7 @@ def _import(module: str, env_id: str) -> None:
     """Import a module that registers envs, or end the script with a message."""
     try:
         gym.register_envs(importlib.import_module(module))
-    except (ImportError, ValueError) as error:
+    except (ImportError, TypeError, ValueError) as error:
         extra = {"ale_py": "atari", "minigrid": "minigrid"}.get(module)
         if extra:
             fail(f'{env_id} needs a package: pip install "adops-wrappers[{extra}]"')
@@ -175,12 +175,13 @@ def _build(args: EnvArgs, kind: str, num_envs: int) -> VectorEnv:
 
 def ram_game(args: EnvArgs) -> str | None:
     """Return the Atari game whose RAM is observed; None if its screen is."""
-    in_ram = args.atari_obs == "ram" or args.env_id in RAM_IDS
-    return _keywords_of(args).get("game") if in_ram else None
-
-
-def _keywords_of(args: EnvArgs) -> dict[str, Any]:
-    return {**find_spec(args.env_id).kwargs, **json.loads(args.env_kwargs)}
+    spec = find_spec(args.env_id)
+    if args.atari_obs != "ram" and spec.id not in RAM_IDS:
+        return None
+    game = {**spec.kwargs, **json.loads(args.env_kwargs)}.get("game")
+    if game is None and spec.id in RAM_IDS:
+        fail(f"""--env-id {args.env_id} needs a game: --env-kwargs '{{"game": "pong"}}'.""")
+    return game
 
 
 def _ram_keywords(args: EnvArgs) -> dict[str, Any]:

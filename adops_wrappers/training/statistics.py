@@ -165,7 +165,8 @@ def with_statistics(
     game = ram_game(args) if kind == "atari" else None
     has_rooms = game == MONTEZUMA if game else kind == "atari" and args.atari_backend == "sync"
     statistics = RoomStatistics if has_rooms else EpisodeStatistics
-    counted = {"MiniZuma": ("stages", "rooms"), "DeepSea": ("bad",), MONTEZUMA: ("rooms",)}
+    gallery = {"adops/MiniZuma": ("stages", "rooms"), "adops/DeepSea": ("bad",)}
+    counted = {**gallery, MONTEZUMA: ("rooms",)}
     counts = next((keys for name, keys in counted.items() if name in (game or args.env_id)), ())
     gamma = getattr(args, "gamma_ext", 1.0)  # of the learner, if there is one
     return statistics(envs, scale, end_at_truncation, counts, gamma)

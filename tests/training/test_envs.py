@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -387,6 +388,31 @@ def test_atari_named_with_its_module_has_atari_s_pipeline():
     envs.close()
 
 
+def test_an_env_from_ram_named_with_its_module_is_seen_through_its_ram():
+    pytest.importorskip("ale_py")
+    args = EnvArgs(env_id="adops_wrappers.envs:adops/MontezumaRam-v0")
+    envs = make_vector_env(args, env_kind(args.env_id), 2)
+    assert envs.single_observation_space == make_env(args, "atari").observation_space
+    assert type(with_statistics(envs, args, "atari")) is RoomStatistics
+    envs.close()
+
+
+def test_an_env_from_ram_without_a_game_says_so():
+    pytest.importorskip("ale_py")
+    args = EnvArgs(env_id="adops/AtariRam-v0")
+    for build in (make_env, partial(make_vector_env, num_envs=2)):
+        with pytest.raises(SystemExit, match=r'needs a game: --env-kwargs .{"game": "pong"}'):
+            build(args, "atari")
+
+
+def test_a_users_env_is_not_taken_for_one_of_the_gallery(own_module):
+    gym.register("mine/DeepSea-v0", find_spec(f"{own_module}:Own-v0").entry_point)
+    args = EnvArgs(env_id="mine/DeepSea-v0")
+    envs = make_vector_env(args, "other", 2)
+    assert with_statistics(envs, args, "other").counts == ()
+    gym.registry.pop("mine/DeepSea-v0")
+
+
 def test_an_id_that_was_registered_without_a_version_needs_none(monkeypatch):
     for name in ("Bare", "Bare-v1"):
         monkeypatch.setitem(gym.registry, name, gym.envs.registration.EnvSpec(name, Counting))
@@ -403,6 +429,7 @@ def test_an_id_that_was_registered_without_a_version_needs_none(monkeypatch):
         ("CartPole-v7", "cannot be built: Environment version `v7`"),
         ("no_such_module:Env-v0", r"No module named 'no_such_module'\. Install it, or put"),
         (":Env-v0", "cannot be built: importing '' failed"),
+        ("..above:Env-v0", "cannot be built: importing '..above' failed"),
         ("two:colons:Env-v0", "cannot be built: importing 'two:colons' failed"),
     ],
 )
