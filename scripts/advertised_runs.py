@@ -41,7 +41,7 @@ FLAGS = {
     r"train/ppo_rnd\w*": "--seed {seed} --run-dir {seed}",
     "train/demo": "--seeds {seeds} --out . --jobs 1",
     "train/(?:study|sweep|off_policy|tv_critic)": "",
-    "examples/(?:sb3_ppo|dqn)": "--seed {seed}",
+    "examples/(?:sb3_ppo|dqn|recurrent_ppo)": "--seed {seed}",
     "examples/sb3_dqn": "--seed {seed} --seeds 1",
 }
 """What is added to the commands of each script; without {seed}, one call runs all seeds."""
@@ -66,6 +66,7 @@ PROMISES = (
     Promise("train/ppo_rnd.py --shaping adops --env-id MiniGrid-DoorKey-5x5-v0", 0.9),
     Promise("--env-id adops/KeyDoorTV-v0 --bonus count --num-envs 64 --num-steps 64", 0.7),
     Promise("train/demo.py", 0.6, "adops"),
+    Promise("examples/recurrent_ppo.py --shaping adops", 0.9),
 )
 
 
