@@ -267,6 +267,8 @@ def check_args(args: ScriptArgs) -> None:
             "--norm-adv needs minibatches of at least 2 rows: one row has no spread. Lower "
             f"--num-minibatches {args.num_minibatches}, or use --scale-adv."
         )
+    if args.atari_obs == "ram" and env_kind(args.env_id) != "atari":
+        fail(f"--atari-obs ram is for Atari games; {args.env_id} is none. Drop the flag.")
     if args.norm_adv and args.scale_adv:
         fail("choose --norm-adv or --scale-adv: standardising divides by the spread already.")
     try:

@@ -74,6 +74,7 @@ class Args(ScriptArgs):
         ({"env_kwargs": "horizon=3"}, "--env-kwargs must be a JSON object"),
         ({"env_kwargs": "[3]"}, "--env-kwargs must be a JSON object"),
         ({"norm_adv": True, "scale_adv": True}, "choose --norm-adv or --scale-adv"),
+        ({"env_id": "CartPole-v1", "atari_obs": "ram"}, "is for Atari games; CartPole-v1 is none"),
         ({"seed": -1}, r"--seed must lie in \[0, 2147483644\] with 4 envs, got -1"),
         ({"seed": 2**31 - 3}, r"--seed must lie in \[0, 2147483644\] with 4 envs"),
         (
