@@ -3,6 +3,8 @@
     python examples/dqn.py                              # ADOPS, Q_E and Q_I as heads of the agent
     python examples/dqn.py --critic separate            # the same, with QCritic beside the agent
     python examples/dqn.py --shaping none               # the raw bonus
+
+A bonus that is not of unit size can capture it nevertheless: none of five seeds solves
     python examples/dqn.py --env adops/KeyDoorTV-v0 --bonus count --bonus-scale 0.3
 
 The lines marked `# shaped` are all that distinguishes this script from a DQN on the raw bonus. It

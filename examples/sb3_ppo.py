@@ -3,6 +3,8 @@
     python examples/sb3_ppo.py                      # ADOPS on adops/LoopFarm-v0
     python examples/sb3_ppo.py --shaping none       # the raw bonus: the agent farms the bell
     python examples/sb3_ppo.py --bonus none --shaping none
+
+A bonus that is not of unit size can capture it nevertheless: none of five seeds solves
     python examples/sb3_ppo.py --env adops/KeyDoorTV-v0 --bonus count --bonus-scale 1 --steps 400000
 
 It needs `pip install adops-wrappers[sb3]`, and prints the mean extrinsic return (without the bonus)
