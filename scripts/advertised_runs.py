@@ -5,9 +5,10 @@
     python scripts/advertised_runs.py --report         # the table of what has been run so far
 
 Every command runs with five seeds to its end. Of the long ones the first five per cent of the
-iterations are run, or a quarter of an hour, whichever ends first; then they get SIGTERM. The final
-return of a run is the mean over the last tenth of its curve. A page promises what its worst seed
-does: the exit code is 1 if one does less than `PROMISES` says, or fails.
+iterations are run, or a quarter of an hour (`--longest`), whichever ends first; then they get
+SIGTERM. `--long-seeds` runs them with fewer seeds. The final return of a run is the mean over the
+last tenth of its curve. A page promises what its worst seed does: the exit code is 1 if one does
+less than `PROMISES` says, or fails.
 """
 
 from __future__ import annotations
@@ -35,20 +36,22 @@ from adops_wrappers.training.log import read_metrics
 ROOT = Path(__file__).resolve().parent.parent
 FIRST_PART = 0.05
 """Of the iterations of a long run."""
-LONGEST = 15 * 60.0
-"""Seconds of a long run."""
 FLAGS = {
     r"train/ppo_rnd\w*": "--seed {seed} --run-dir {seed}",
+    "train/laptop": "--seed {seed} --out {seed}",
     "train/demo": "--seeds {seeds} --out . --jobs 1",
-    "train/(?:study|sweep|off_policy|tv_critic)": "",
+    "train/(?:study|external|sweep|off_policy|tv_critic)": "",
     "examples/(?:sb3_ppo|dqn|recurrent_ppo)": "--seed {seed}",
     "examples/sb3_dqn": "--seed {seed} --seeds 1",
 }
 """What is added to the commands of each script; without {seed}, one call runs all seeds."""
-LONG = ("--tier laptop", "--workers 2", "runs/epsilon", "KungFuMaster", "MiniZuma")
+LONG = (
+    *("--tier laptop", "train/laptop", "train/external", "--workers 2"),
+    *("runs/epsilon", "KungFuMaster", "MiniZuma"),
+)
 """Parts of commands that take more than 15 minutes. Runs of the default env do, too."""
-ELSEWHERE = ("--resume", "--report", "slurm", "--keep", "--paper")
-"""Parts of commands that continue or report runs, or need a cluster."""
+ELSEWHERE = ("--resume", "--report", "slurm", "--keep", "--paper", "--dry-run", "--collect")
+"""Parts of commands that continue, report or plan runs, or need a cluster."""
 
 
 class Promise(NamedTuple):
@@ -97,6 +100,14 @@ class Job(NamedTuple):
         """The name of its folder."""
         return re.sub(r"\W+", "-", self.command.removeprefix("python "))[:200]
 
+    def seeds(self, seeds: int, long_seeds: int | None) -> range:
+        """Return the seeds that it is called with; without a flag for them, only the first."""
+        if "{seed}" not in self.added:
+            seeds = 1
+        elif self.long and long_seeds is not None:
+            seeds = long_seeds
+        return range(1, seeds + 1)
+
     def argv(self, seed: int, seeds: int) -> list[str]:
         """Return its command line for one seed, in its own folder."""
         _, script, *flags = shlex.split(self.command)
@@ -127,22 +138,23 @@ def find_jobs() -> list[Job]:
 
 
 def iterations_done(out: Path) -> int:
-    """Return how many iterations a run has logged."""
+    """Return how many iterations the run in or below a folder has logged."""
     try:
-        return len(read_metrics(out)["iteration"])
-    except (OSError, KeyError, ValueError):
+        return len(read_metrics(next(out.rglob("metrics.csv")).parent)["iteration"])
+    except (StopIteration, OSError, KeyError, ValueError):
         return 0
 
 
 def total_of(out: Path) -> int:
     """Return how many iterations a run will have; many, while that is not known."""
     try:
-        return int(json.loads((out / "config.json").read_text())["args"]["total_iterations"])
-    except OSError:
+        config = json.loads(next(out.rglob("config.json")).read_text())
+        return int(config["args"]["total_iterations"])
+    except (StopIteration, OSError):
         return 10**9
 
 
-def run(job: Job, seed: int, seeds: int, folder: Path) -> None:
+def run(job: Job, seed: int, seeds: int, folder: Path, longest: float) -> None:
     """Run a command with one seed, unless that has been done, and write what came of it."""
     result, log, out = (folder / f"{seed}{end}" for end in (".json", ".log", ""))
     if result.exists():
@@ -155,7 +167,7 @@ def run(job: Job, seed: int, seeds: int, folder: Path) -> None:
         process = subprocess.Popen(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT)
         while process.poll() is None:
             time.sleep(1.0)
-            over = time.monotonic() - began > LONGEST
+            over = time.monotonic() - began > longest
             if job.long and (over or iterations_done(out) >= FIRST_PART * total_of(out)):
                 process.send_signal(signal.SIGTERM)
                 process.wait()
@@ -175,7 +187,8 @@ def finals(out: Path, log: str) -> dict[str, list[float]]:
     """Return the final returns of a run, or of the runs below a folder by method."""
     found = defaultdict(list)
     for path in sorted(out.rglob("metrics.csv")):
-        method = "" if path.parent == out else path.parent.name.split("__")[0]
+        method, cell, _ = path.parent.name.partition("__")
+        method = method if cell else ""
         curve = [float(v or "nan") for v in read_metrics(path.parent)["charts/episodic_return"]]
         found[method].append(last_tenth(curve))
     printed = [float(value) for value in re.findall(r"extrinsic return ([\d.eE+-]+|nan)", log)]
@@ -205,7 +218,8 @@ def row(job: Job, results: list[dict[str, Any]]) -> str:
     if promise and (not values or min(values) < promise.least):
         remarks.append("**broken promise**")
     if job.long:
-        remarks.append(f"its first {min(result['done'] for result in results)} iterations")
+        done = min(result["done"] for result in results)
+        remarks.append(f"its first {done} iterations" if done else "its first part")
     slowest = max(result["seconds"] for result in results)
     count, promised = len(values) or len(results), f"{promise.least:g}" if promise else ""
     cells = (", ".join(job.pages), f"`{job.command}`", promised, count, worst, median)
@@ -219,6 +233,10 @@ def main() -> int:
         "--out", type=Path, default=Path("runs/advertised"), help="folder of the runs"
     )
     line.add_argument("--seeds", type=int, default=5, help="the number of seeds")
+    line.add_argument("--long-seeds", type=int, help="of the long commands, if fewer")
+    line.add_argument(
+        "--longest", type=float, default=15 * 60.0, help="seconds of each run of a long command"
+    )
     line.add_argument("--jobs", type=int, default=1, help="runs at a time")
     line.add_argument(
         "--only", default="", help="a text that the command or a page's name contains"
@@ -227,9 +245,9 @@ def main() -> int:
     args = line.parse_args()
     jobs = [job for job in find_jobs() if args.only in f"{job.pages} {job.command}"]
     calls = [
-        (job, seed, args.seeds, args.out / job.folder)
+        (job, seed, args.seeds, args.out / job.folder, args.longest)
         for job in sorted(jobs, key=lambda job: (job.long, job.promise is None))
-        for seed in range(1, args.seeds + 1 if "{seed}" in job.added else 2)
+        for seed in job.seeds(args.seeds, args.long_seeds)
     ]
     if not args.report:
         with ThreadPoolExecutor(args.jobs) as pool:

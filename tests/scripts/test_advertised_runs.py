@@ -84,7 +84,83 @@ def test_what_has_been_run_is_not_run_again(tmp_path, monkeypatch):
     job = Job("python train/ppo_rnd.py --env-id X", ["page.md"])
     (tmp_path / "2.json").write_text(json.dumps(result(1.0)))
     monkeypatch.setattr(advertised_runs.subprocess, "Popen", None)
-    advertised_runs.run(job, 2, 5, tmp_path)
+    advertised_runs.run(job, 2, 5, tmp_path, 1.0)
+
+
+ANSWERS_LATE = """
+import pathlib, signal, sys, time
+def stop(*_):
+    pathlib.Path("stopped").touch()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+out = pathlib.Path(sys.argv[sys.argv.index("--run-dir") + 1])
+out.mkdir()
+(out / "config.json").write_text('{"args": {"total_iterations": 100}}')
+rows = "".join(f"{i},0.5\\r\\n" for i in range(1, LOGGED + 1))
+(out / "metrics.csv").write_text("iteration,charts/episodic_return\\r\\n" + rows, newline="")
+time.sleep(SECONDS)
+"""
+
+
+@pytest.mark.parametrize(
+    ("env", "logged", "seconds", "longest", "stopped"),
+    [
+        ("ALE/KungFuMaster-v5", 1, 60, 2.0, True),
+        ("ALE/KungFuMaster-v5", 5, 60, 1e9, True),
+        ("X-v0", 5, 3, 1.0, False),
+    ],
+    ids=["long, over its time", "long, five per cent", "short"],
+)
+def test_only_long_commands_are_cut_off(
+    tmp_path, monkeypatch, env, logged, seconds, longest, stopped
+):
+    script = tmp_path / "train" / "ppo_rnd.py"
+    script.parent.mkdir()
+    script.write_text(ANSWERS_LATE.replace("LOGGED", str(logged)).replace("SECONDS", str(seconds)))
+    monkeypatch.setattr(advertised_runs, "ROOT", tmp_path)
+    job = Job(f"python train/ppo_rnd.py --env-id {env}", ["page.md"])
+    advertised_runs.run(job, 1, 5, tmp_path / "out", longest)
+    assert (tmp_path / "out" / "stopped").exists() == stopped
+    said = json.loads((tmp_path / "out" / "1.json").read_text())
+    assert (said["code"], said["done"], said["finals"]) == (0, logged, {"": [0.5]})
+
+
+@pytest.mark.parametrize(
+    ("flags", "seeds"),
+    [
+        ([], {"long": [1, 2, 3, 4, 5], "short": [1, 2, 3, 4, 5], "sweep": [1]}),
+        (["--seeds", "2"], {"long": [1, 2], "short": [1, 2], "sweep": [1]}),
+        (["--long-seeds", "1"], {"long": [1], "short": [1, 2, 3, 4, 5], "sweep": [1]}),
+    ],
+)
+def test_the_long_commands_can_have_fewer_seeds_and_another_limit(
+    tmp_path, monkeypatch, flags, seeds
+):
+    jobs = {
+        "long": Job("python train/ppo_rnd.py", ["page.md"]),
+        "short": Job("python train/ppo_rnd.py --env-id X", ["page.md"]),
+        "sweep": Job("python train/study.py --tier laptop", ["page.md"]),
+    }
+    monkeypatch.setattr(advertised_runs, "find_jobs", lambda: list(jobs.values()))
+    called = []
+    monkeypatch.setattr(advertised_runs, "run", lambda *call: called.append(call))
+    line = ["advertised_runs.py", "--out", str(tmp_path), "--longest", "7", *flags]
+    monkeypatch.setattr(advertised_runs.sys, "argv", line)
+    assert advertised_runs.main() == 0
+    assert {n: [c[1] for c in called if c[0] == job] for n, job in jobs.items()} == seeds
+    assert {call[-1] for call in called} == {7.0}
+
+
+def test_a_run_below_the_folder_of_its_seed_is_found(tmp_path):
+    run = tmp_path / "1" / "seed1"
+    run.mkdir(parents=True)
+    (run / "config.json").write_text('{"args": {"total_iterations": 1500}}')
+    rows = "iteration,charts/episodic_return\r\n1,2.0\r\n"
+    (run / "metrics.csv").write_text(rows, newline="")
+    out = tmp_path / "1"
+    assert advertised_runs.total_of(out) == 1500
+    assert advertised_runs.iterations_done(out) == 1
+    assert advertised_runs.finals(out, "") == {"": [2.0]}
 
 
 def test_a_command_that_has_not_ended_is_not_in_the_table(tmp_path):
