@@ -11,7 +11,7 @@ import numpy as np
 
 from adops_wrappers.arrays import FloatArray
 from adops_wrappers.tabular.chance import Branch
-from adops_wrappers.tabular.keys import StateKey
+from adops_wrappers.tabular.keys import StateKey, is_minigrid
 from adops_wrappers.tabular.mdp import FiniteMDP, Origin
 
 _RESETS = 100
@@ -122,8 +122,8 @@ class Explorer:
 
     def step(self, env: Any, action: int) -> tuple[tuple[Hashable, bool], float, bool]:
         """Step an env; return the key of the state entered, the reward, and `truncated`."""
-        if hasattr(env, "step_count"):
-            # A clock in the env would make every moment a state of its own.
+        if is_minigrid(env):
+            # Its reward falls with the clock, which would make every moment a state of its own.
             env.step_count = 0
         obs, reward, terminated, truncated, _ = env.step(self.first_action + action)
         return (self.key(env, obs), bool(terminated)), float(reward), bool(truncated)

@@ -15,9 +15,14 @@ StateKey = Callable[[gym.Env[Any, Any], Any], Hashable]
 
 def default_key(env: Any) -> StateKey:
     """Return the key of a MiniGrid env, and elsewhere the observation."""
-    if hasattr(env, "grid") and hasattr(env, "agent_dir"):
+    if is_minigrid(env):
         return _minigrid_key
     return lambda env, obs: frozen(obs)
+
+
+def is_minigrid(env: Any) -> bool:
+    """Whether an env without wrappers is one of MiniGrid's."""
+    return hasattr(env, "grid") and hasattr(env, "agent_dir")
 
 
 def _minigrid_key(env: Any, obs: Any) -> Hashable:

@@ -254,6 +254,35 @@ def test_moments_with_equal_observations_and_unequal_futures_are_refused():
     assert mdp.solve().v[0] == pytest.approx(0.99**7, abs=1e-12)
 
 
+class Clock(Slippery):
+    """An episode is over after seven steps, in one way or the other."""
+
+    def __init__(self, truncates):
+        super().__init__(0.0)
+        self.truncates = truncates
+
+    def reset(self, *, seed=None, options=None):
+        self.step_count = 0
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.step_count += 1
+        obs, reward, terminated, _, info = super().step(action)
+        late = self.step_count >= 7
+        ended = terminated or (late and not self.truncates)
+        return obs, reward, ended, late and self.truncates, info
+
+
+def test_a_clock_that_ends_the_episode_is_part_of_the_state():
+    with pytest.raises(ValueError, match="does not describe the env"):
+        mdp_from_env(Clock(truncates=False), 0.9)
+    mdp = mdp_from_env(Clock(truncates=False), 0.9, key=lambda env, obs: (obs, env.step_count))
+    value = float(mdp.solve().v[0])
+    assert value == pytest.approx(0.9**3)
+    late = mdp_from_env(Clock(truncates=True), 0.9)
+    assert (late.num_states, float(late.solve().v[0])) == (5, pytest.approx(0.9**3))
+
+
 def test_hidden_state_that_changes_only_how_often():
     class Mood(Slippery):
         """Slips with 0.2 before the far end was seen, with 0.6 after."""
