@@ -236,19 +236,24 @@ def test_an_env_that_reuses_its_reward_does_not_rewrite_earlier_infos() -> None:
     assert [step[1][0] for step in steps] == [1.0, 2.0, 3.0]
 
 
+class Arrays(gym.Wrapper):
+    """A single env that writes its numbers into the same arrays at every step."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.reward, self.bonus = np.zeros((2, 1))
+        self.ends = np.zeros((2, 1), np.bool_)
+
+    def step(self, action: Any) -> Any:
+        obs, self.reward[:], self.ends[0], self.ends[1], info = self.env.step(action)
+        self.bonus[:] = np.tanh(obs.sum())
+        info = {**info, "intrinsic_reward": self.bonus}
+        return obs, self.reward, self.ends[0], self.ends[1], info
+
+
 @pytest.mark.parametrize("adds", [True, False])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_single_env_that_reuses_its_arrays_rewrites_nothing(method: str, adds: bool) -> None:
-    class Arrays(gym.Wrapper):
-        reward, bonus = np.zeros(1), np.zeros(1)
-        ends = np.zeros((2, 1), np.bool_)
-
-        def step(self, action: Any) -> Any:
-            obs, self.reward[:], self.ends[0], self.ends[1], info = self.env.step(action)
-            self.bonus[:] = np.tanh(obs.sum())
-            info = {**info, "intrinsic_reward": self.bonus}
-            return obs, self.reward, self.ends[0], self.ends[1], info
-
     env: Any = Arrays(tk.ScriptedEnv())
     name = "grm" if method == "grm-matching" else method
     settings = SETTINGS.get(method, {})
@@ -263,6 +268,17 @@ def test_a_single_env_that_reuses_its_arrays_rewrites_nothing(method: str, adds:
             shaped.reset()
     assert [[float(value) for value in step] for step in kept] == copies
     assert not any(isinstance(value, np.ndarray) for step in kept for value in step)
+
+
+def test_a_source_above_a_single_env_that_reuses_its_arrays_rewrites_nothing() -> None:
+    env = IntrinsicRewardWrapper(Arrays(tk.ScriptedEnv()), tk.source)
+    env.reset(seed=0)
+    kept, copies = [], []
+    for _ in range(3):
+        _, *step, info = env.step(0)
+        kept.append([*step, info["intrinsic_reward"]])
+        copies.append([float(np.asarray(value).item()) for value in kept[-1]])
+    assert [[float(np.asarray(value).item()) for value in step] for step in kept] == copies
 
 
 @pytest.mark.parametrize("warm_up", [1, 100])

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from adops_wrappers.arrays import copy_observation
 from adops_wrappers.episodes import EpisodeTracker, tracker_below
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer, Rule
 from adops_wrappers.intrinsic.source import SourceRunner
@@ -101,4 +102,6 @@ class IntrinsicRewardWrapper(SourceTwin[gym.Env[Any, Any]], SingleEnvWrapper):
             raise
         if valid[0]:
             info = {**info, "intrinsic_reward": intrinsic[0]}
+        # Copies: the env may return arrays, and write its next answer into the same ones.
+        reward, terminated, truncated = map(copy_observation, (reward, terminated, truncated))
         return obs, reward, terminated, truncated, info
