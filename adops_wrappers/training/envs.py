@@ -114,7 +114,9 @@ def make_env(args: EnvArgs, kind: str, render_mode: str | None = None) -> gym.En
         return gym.wrappers.FrameStackObservation(env, 4, padding_type="zero")
     if args.max_episode_steps:
         keywords["max_episode_steps"] = args.max_episode_steps
-    env = gym.make(args.env_id, render_mode=render_mode, **keywords)
+    if render_mode is not None:  # an env that renders nothing need not take the argument
+        keywords["render_mode"] = render_mode
+    env = gym.make(args.env_id, **keywords)
     if kind == "minigrid":
         wrappers = importlib.import_module("minigrid.wrappers")
         flat = args.minigrid_obs == "flat"

@@ -365,6 +365,17 @@ def test_an_env_of_a_module_is_imported_and_built(own_module):
     assert make_env(EnvArgs(env_id=env_id), "other").spec.max_episode_steps == 9
 
 
+def test_an_env_that_takes_no_render_mode_is_built(monkeypatch):
+    def make():
+        return gym.make("CartPole-v1").unwrapped
+
+    spec = gym.envs.registration.EnvSpec("WithoutRendering-v0", entry_point=make)
+    monkeypatch.setitem(gym.registry, spec.id, spec)
+    envs = make_vector_env(EnvArgs(env_id=spec.id), "other", 2)
+    envs.reset(seed=0)
+    assert make_env(EnvArgs(env_id=spec.id), "other").spec.id == spec.id
+
+
 @pytest.mark.parametrize(
     ("env_id", "package", "kind"),
     [
