@@ -50,6 +50,13 @@ LONG = (
     *("runs/epsilon", "KungFuMaster", "MiniZuma"),
 )
 """Parts of commands that take more than 15 minutes. Runs of the default env do, too."""
+NOTEBOOKS = {
+    "notebooks/03_inspecting_shaped_rewards.py": (
+        "python train/ppo_rnd.py --shaping adops --no-tensorboard --num-envs 8 --num-steps 128 "
+        "--total-iterations 25 --obs-norm-init-iterations 2"
+    )
+}
+"""The training command of each notebook, which puts it together from parts; a few minutes."""
 ELSEWHERE = ("--resume", "--report", "slurm", "--keep", "--paper", "--dry-run", "--collect")
 """Parts of commands that continue, report or plan runs, or need a cluster."""
 
@@ -88,6 +95,8 @@ class Job(NamedTuple):
     def long(self) -> bool:
         """Whether only its first part is run."""
         default_env = "train/ppo_rnd" in self.command and "--env-id" not in self.command
+        if self.command in NOTEBOOKS.values():
+            return False
         return default_env or any(part in self.command for part in LONG)
 
     @property
@@ -134,6 +143,8 @@ def find_jobs() -> list[Job]:
                 continue
             command = re.sub(r" --(run-dir|csv) \S+", "", found).replace("$method", "adops")
             pages[" ".join(command.split())].append(str(path.relative_to(ROOT)))
+    for page, command in NOTEBOOKS.items():
+        pages[command].append(page)
     return [Job(command, sorted(set(on))) for command, on in pages.items()]
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 
 import pytest
@@ -49,6 +50,17 @@ def test_every_command_is_known_to_its_script():
         assert (advertised_runs.ROOT / "train").is_dir()
         assert script.endswith(".py")
         assert ("--seed 3" in " ".join(flags)) == ("{seed}" in job.added)
+
+
+def test_the_commands_of_notebooks_are_those_that_they_run():
+    root, known = advertised_runs.ROOT, advertised_runs.NOTEBOOKS
+    pages = (root / "notebooks").glob("[0-9]*.py")
+    trains = {str(page.relative_to(root)) for page in pages if "train/ppo_rnd" in page.read_text()}
+    assert trains == known.keys()
+    for page, command in known.items():
+        words = set(re.findall(r"[\w./-]+", (root / page).read_text()))
+        assert set(command.split()[1:]) <= words
+        assert not Job(command, [page]).long
 
 
 def result(final, **changes):
