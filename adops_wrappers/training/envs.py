@@ -116,7 +116,15 @@ def make_env(args: EnvArgs, kind: str, render_mode: str | None = None) -> gym.En
         keywords["max_episode_steps"] = args.max_episode_steps
     if render_mode is not None:  # an env that renders nothing need not take the argument
         keywords["render_mode"] = render_mode
-    env = gym.make(args.env_id, **keywords)
+    try:
+        env = gym.make(args.env_id, **keywords)
+    except TypeError as error:
+        if render_mode is None:
+            raise
+        fail(
+            f"{args.env_id} cannot be built with render_mode={render_mode!r}: {error}. Let it take "
+            "that argument, or leave out --capture-video and --video, or add --no-frames."
+        )
     if kind == "minigrid":
         wrappers = importlib.import_module("minigrid.wrappers")
         flat = args.minigrid_obs == "flat"

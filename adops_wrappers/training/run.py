@@ -139,6 +139,8 @@ class Run:
         else:
             self._envs = pickle.loads(pickled)
         self._cleanup.callback(self._envs.close)
+        if args.capture_video and self.ranks.main:
+            make_env(args, self._kind, "rgb_array").close()  # fails now rather than in mid-run
         space = self._envs.single_observation_space
         key = count_key(self._envs)
         self._encoder = Encoder(space, self._kind, self.device, args.pin_memory, key)

@@ -374,6 +374,8 @@ def test_an_env_that_takes_no_render_mode_is_built(monkeypatch):
     envs = make_vector_env(EnvArgs(env_id=spec.id), "other", 2)
     envs.reset(seed=0)
     assert make_env(EnvArgs(env_id=spec.id), "other").spec.id == spec.id
+    with pytest.raises(SystemExit, match=r"built with render_mode=.rgb_array.: .*--no-frames"):
+        make_env(EnvArgs(env_id=spec.id), "other", "rgb_array")
 
 
 @pytest.mark.parametrize(

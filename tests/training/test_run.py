@@ -8,9 +8,11 @@ import sys
 import time
 from dataclasses import dataclass
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.registration import EnvSpec
 
 from adops_wrappers import CountBonus, IntrinsicRewardWrapper, NoShapingWrapper
 from adops_wrappers.training import checkpoint, saver
@@ -287,6 +289,19 @@ def test_video_without_its_package_is_refused_before_anything_is_written(tmp_pat
     with pytest.raises(SystemExit, match="--capture-video needs moviepy"):
         random_walk(Args(run_dir=str(tmp_path / "run"), capture_video=True))
     assert not (tmp_path / "run").exists()
+
+
+def test_video_of_an_env_that_cannot_render_is_refused_at_the_start(tmp_path, monkeypatch):
+    pytest.importorskip("moviepy")
+    monkeypatch.setitem(gym.registry, "Blind-v0", EnvSpec("Blind-v0", entry_point=blind))
+    with pytest.raises(SystemExit, match=r"cannot be built with render_mode='rgb_array'"):
+        random_walk(Args(run_dir=str(tmp_path / "run"), env_id="Blind-v0", capture_video=True))
+    assert not (tmp_path / "run").exists()
+    random_walk(Args(run_dir=str(tmp_path / "run"), env_id="Blind-v0"))
+
+
+def blind():
+    return gym.make("CliffWalking-v1").unwrapped
 
 
 def test_disk_space_is_that_of_checkpoints_and_log():
