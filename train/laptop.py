@@ -77,6 +77,8 @@ def draw(run_dir: Path, path: Path) -> None:
 def main(settings: Settings) -> None:
     """Train, draw, and say where the picture is."""
     run_dir = train(settings)
+    if not (run_dir / "metrics.csv").exists():
+        return  # stopped before its first iteration
     path = run_dir.with_suffix(".png")
     draw(run_dir, path)
     print(path)

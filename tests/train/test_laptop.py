@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.train.scripts import learned, load_script
@@ -14,6 +16,22 @@ def laptop(monkeypatch):
     script = load_script("laptop")
     monkeypatch.setattr(script, "RECIPE", (*script.RECIPE, *SMALL, "--checkpoint-every", "2"))
     return script
+
+
+@pytest.mark.parametrize("method", ["make_envs", "iterations"])
+def test_laptop_stopped_before_its_first_iteration_draws_nothing(
+    laptop, tmp_path, monkeypatch, capsys, method
+):
+    run = getattr(laptop.ppo_rnd.Run, method)
+
+    def stopped(self):
+        signal.raise_signal(signal.SIGINT)
+        return run(self)
+
+    monkeypatch.setattr(laptop.ppo_rnd.Run, method, stopped)
+    laptop.main(laptop.Settings(iterations=3, out=str(tmp_path)))
+    assert "SIGINT: stopped before an iteration began" in capsys.readouterr().out
+    assert not list(tmp_path.glob("*.png"))
 
 
 def test_laptop_continues_and_leaves_a_picture(laptop, tmp_path, monkeypatch, capsys):
