@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from adops_wrappers.shaping.base import BoolArray as BoolArray
-from adops_wrappers.shaping.base import FloatArray as FloatArray
+from adops_wrappers.shaper import BoolArray as BoolArray
+from adops_wrappers.shaper import FloatArray as FloatArray
 
 
 def to_numpy(values: Any) -> npt.NDArray[Any]:

@@ -15,7 +15,7 @@ from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
 from adops_wrappers.estimates import Estimates, Potential, chosen_advantage, potential_values
-from adops_wrappers.shaping.base import Shaper, Transition
+from adops_wrappers.shaper import Shaper, Transition
 
 IntBootstrap = Literal["final", "reset", "none"]
 

@@ -19,7 +19,7 @@ from adops_wrappers.arrays import (
     to_float64,
 )
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
-from adops_wrappers.shaping.base import Transition
+from adops_wrappers.shaper import Transition
 
 
 class ValueEstimates(NamedTuple):
@@ -134,10 +134,9 @@ class CriticHandle:
         if self._process != os.getpid() or (_in_vector_worker() and not self.needs_observations):
             raise RuntimeError(
                 "A shaping wrapper with a critic runs in a worker process, where the critic is a "
-                "copy that does not learn. Wrap the vector env instead: adops_wrappers.vector has "
-                "the twin of every wrapper under the same name, and adops_wrappers.sb3.SB3VecEnv "
-                "hands such a stack to Stable-Baselines3. If the agent itself lives in this "
-                "process, call critic.register(fn) here."
+                "copy that does not learn. Wrap the vector env instead, with the same wrappers; "
+                "adops_wrappers.sb3.SB3VecEnv hands such a stack to Stable-Baselines3. If the "
+                "agent itself lives in this process, call critic.register(fn) here."
             )
 
     def attach(
@@ -241,6 +240,10 @@ class CriticHandle:
 
 class _BareCritic(CriticHandle):
     remembers = False
+
+
+AnyCritic = CriticHandle | Callable[[Any], Any]
+"""What a wrapper takes as its critic."""
 
 
 def as_handle(critic: Any) -> CriticHandle:

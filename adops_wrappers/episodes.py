@@ -20,7 +20,7 @@ from adops_wrappers.arrays import (
     select_rows,
     to_numpy,
 )
-from adops_wrappers.shaping.base import restore_array
+from adops_wrappers.shaper import restore_array
 from adops_wrappers.stack import find_layer, layers
 
 FINAL_OBSERVATION = ("final_obs", "final_observation")
@@ -48,8 +48,8 @@ class EnvLayout:
         if isinstance(env, VectorEnv) or not isinstance(env, gym.Env):
             raise TypeError(
                 f"env must be a gymnasium.Env, got {env!r} of type {type(env).__name__}. For a "
-                "VectorEnv use the class of the same name in adops_wrappers.vector, or the "
-                "name in adops_wrappers, which accepts both."
+                "VectorEnv there is VectorShapingWrapper; a method's own name, such as "
+                "ADOPSWrapper, accepts both."
             )
         resets_itself = find_layer(env, Autoreset) is not None
         declared = AutoresetMode.NEXT_STEP if resets_itself else None
@@ -73,8 +73,8 @@ class EnvLayout:
         if not isinstance(env, VectorEnv):
             raise TypeError(
                 f"env must be a gymnasium.vector.VectorEnv, got {env!r} of type "
-                f"{type(env).__name__}. For an Env use the class of the same name in "
-                "adops_wrappers.wrappers, or the name in adops_wrappers, which accepts both."
+                f"{type(env).__name__}. For an Env there is ShapingWrapper; a method's own name, "
+                "such as ADOPSWrapper, accepts both."
             )
         batch_size = _batch_size(env.unwrapped)
         if batch_size not in (None, env.num_envs):

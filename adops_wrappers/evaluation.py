@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from adops_wrappers.stack import layers, stateful_layers
-from adops_wrappers.wrappers.intrinsic import SourceTwin
-from adops_wrappers.wrappers.twins import ShapingTwin
+from adops_wrappers.wrappers.bonus import AsksSource
+from adops_wrappers.wrappers.shaping import ComposesShaper
 
 
 @contextmanager
@@ -60,9 +60,9 @@ def load_learned(env: Any, state: dict[str, Any]) -> None:
         state: The other's `adops_wrappers.stack.stack_state_dict`.
     """
     for name, layer in stateful_layers(env).items():
-        if isinstance(layer, ShapingTwin):
+        if isinstance(layer, ComposesShaper):
             layer.core.shaper.load_learned(state[name]["shaper"])
-        elif isinstance(layer, SourceTwin):
+        elif isinstance(layer, AsksSource):
             layer.runner.steps = state[name]["steps"]
             source, normalizer = layer.runner.source, layer.runner.normalizer
             if state[name]["source"] is not None:
@@ -73,10 +73,10 @@ def load_learned(env: Any, state: dict[str, Any]) -> None:
 
 def _stateful_parts(env: Any) -> Iterator[Any]:
     for layer in layers(env):
-        if isinstance(layer, ShapingTwin):
+        if isinstance(layer, ComposesShaper):
             yield layer.core.shaper
             yield layer.core.critic
-        elif isinstance(layer, SourceTwin):
+        elif isinstance(layer, AsksSource):
             yield layer.runner
             yield layer.runner.source
             yield layer.runner.normalizer

@@ -14,15 +14,15 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from adops_wrappers import vector, wrappers
 from adops_wrappers.arrays import BoolArray, FloatArray, select_rows, to_float64, to_numpy
 from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
 from adops_wrappers.estimates import Estimates, Potential, chosen_advantage, potential_values
+from adops_wrappers.methods import method_of
 from adops_wrappers.recurrent import RecurrentCritic
-from adops_wrappers.shaping.base import Shaper, Transition
-from adops_wrappers.shaping.methods import method_of
+from adops_wrappers.shaper import Shaper, Transition
 from adops_wrappers.stack import layers
+from adops_wrappers.wrappers.shaping import ComposesShaper
 
 
 class ReplayBatch(NamedTuple):
@@ -259,8 +259,7 @@ def _no_shaper() -> None:
 
 
 def _shaping_wrapper(env: Any) -> Any:
-    kinds = wrappers.ShapingWrapper | vector.ShapingWrapper
-    found = [layer for layer in layers(env) if isinstance(layer, kinds)]
+    found = [layer for layer in layers(env) if isinstance(layer, ComposesShaper)]
     if len(found) == 1:
         return found[0]
     if not found:

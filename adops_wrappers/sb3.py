@@ -15,7 +15,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
-from adops_wrappers import vector, wrappers
 from adops_wrappers.arrays import (
     copy_observation,
     same_observation,
@@ -27,6 +26,7 @@ from adops_wrappers.episodes import FINAL_OBSERVATION, EnvLayout, final_observat
 from adops_wrappers.sb3_advantage import AdvantageClampCallback
 from adops_wrappers.sb3_replay import ShapedReplayBuffer, refuse_hindsight
 from adops_wrappers.stack import find_layer, layers
+from adops_wrappers.wrappers.shaping import ComposesShaper
 
 __all__ = ["AdvantageClampCallback", "SB3VecEnv", "ShapedReplayBuffer", "ShapingCallback"]
 
@@ -352,5 +352,5 @@ def _zeta(env: VecEnv) -> float | None:
     """Return ζ of the outermost shaping wrapper, of the first env where each has its own stack."""
     base = list(layers(env))[-1]
     stack = base.envs[0] if isinstance(base, DummyVecEnv) else env
-    shaping: Any = find_layer(stack, (wrappers.ShapingWrapper, vector.ShapingWrapper))
+    shaping: Any = find_layer(stack, ComposesShaper)
     return None if shaping is None else shaping.shaper.zeta

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
-from adops_wrappers import vector
 from adops_wrappers.arrays import BoolArray, FloatArray
+from adops_wrappers.shaper import Transition
 from adops_wrappers.shaping.advantage import AdvantageFloor, clamp_by_sign
-from adops_wrappers.shaping.base import Transition
 from adops_wrappers.shaping.conflict import contradicts
 from adops_wrappers.stack import find_layer
+from adops_wrappers.wrappers.shaping import VectorShapingWrapper
 
 
 class AdvantageClampCallback(BaseCallback):
@@ -78,7 +78,7 @@ class AdvantageClampCallback(BaseCallback):
                 "normalize_advantage subtracts the mean of the advantages, which turns signs that "
                 "this callback keeps. Build the model with normalize_advantage=False."
             )
-        stack = find_layer(self.training_env, vector.ShapingWrapper)
+        stack = find_layer(self.training_env, VectorShapingWrapper)
         if stack is None:
             raise ValueError(
                 "AdvantageClampCallback reads the steps of a shaping wrapper around a vector env. "

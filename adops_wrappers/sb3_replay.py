@@ -13,10 +13,10 @@ import numpy.typing as npt
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 
-from adops_wrappers import _checks, vector
+from adops_wrappers import _checks
 from adops_wrappers.replay import ReplayBatch, ReplayShaper
 from adops_wrappers.stack import find_layer
-from adops_wrappers.wrappers.base import NO_HINDSIGHT
+from adops_wrappers.wrappers.shaping import NO_HINDSIGHT, VectorShapingWrapper
 
 _HINDSIGHT = ("goal_selection_strategy", "n_sampled_goal", "copy_info_dict")
 
@@ -265,7 +265,7 @@ class _ShapedRewards:
 
 def refuse_hindsight(env: Any) -> None:
     """Raise if the reward of `env`'s stack is R + F′, which an env's `compute_reward` is not."""
-    shaping = find_layer(env, vector.ShapingWrapper)
+    shaping = find_layer(env, VectorShapingWrapper)
     if shaping is not None and shaping.add_to_reward:
         raise ValueError(f"compute_reward: {NO_HINDSIGHT}")
 

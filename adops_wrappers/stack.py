@@ -27,7 +27,7 @@ def find_layer(env: Any, kind: type[Layer] | tuple[type[Layer], ...]) -> Layer |
 def stack_state_dict(env: Any) -> dict[str, Any]:
     """Return the state of every layer that has a `state_dict`, outermost first.
 
-    The keys are the layers' class names; repeated names are numbered.
+    The keys are the layers' names; repeated ones are numbered.
 
     Example:
         >>> import gymnasium as gym
@@ -62,14 +62,16 @@ def load_stack_state_dict(env: Any, state: dict[str, Any]) -> None:
 
 
 def stateful_layers(env: Any) -> dict[str, Any]:
-    """Return the layers that have a `state_dict`, outermost first, by their class names."""
+    """Return the layers that have a `state_dict`, outermost first, by their names."""
     found: dict[str, Any] = {}
+    names: list[str] = []
     for layer in layers(env):
         # Asked of the class: an instance may answer for the layers below it.
         if hasattr(type(layer), "state_dict"):
-            name = type(layer).__name__
-            repeats = sum(type(other).__name__ == name for other in found.values())
-            found[f"{name} {repeats + 1}" if repeats else name] = layer
+            name = getattr(layer, "layer_name", type(layer).__name__)
+            names.append(name)
+            repeats = names.count(name)
+            found[f"{name} {repeats}" if repeats > 1 else name] = layer
     return found
 
 

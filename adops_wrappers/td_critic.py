@@ -21,7 +21,7 @@ from adops_wrappers.arrays import BoolArray, FloatArray, to_numpy
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.episodes import EnvLayout
 from adops_wrappers.networks import ObservationPacker, Packed, ValueNetwork
-from adops_wrappers.shaping.base import Transition
+from adops_wrappers.shaper import Transition
 from adops_wrappers.td_memory import Replay, Step
 
 _BOOTSTRAPS = ("final", "reset", "none")

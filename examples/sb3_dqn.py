@@ -20,9 +20,9 @@ import torch
 from stable_baselines3 import DQN
 
 from adops_wrappers import CountBonus, IntrinsicRewardWrapper, QCritic, make_shaping
+from adops_wrappers.methods import find_method
 from adops_wrappers.replay import ReplayShaper
 from adops_wrappers.sb3 import ShapedReplayBuffer, ShapingCallback
-from adops_wrappers.shaping.methods import find_method
 
 GAMMA = 0.99
 

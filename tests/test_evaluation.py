@@ -20,7 +20,7 @@ from adops_wrappers import (
     make_shaping,
 )
 from adops_wrappers.evaluation import load_learned
-from adops_wrappers.shaping.methods import METHODS, trainable_methods
+from adops_wrappers.methods import METHODS, trainable_methods
 from adops_wrappers.stack import stack_state_dict
 from tests import toolkit as tk
 

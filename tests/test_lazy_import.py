@@ -15,7 +15,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 def test_the_core_imports_no_torch() -> None:
     code = """
 import sys
-import adops_wrappers, adops_wrappers.wrappers, adops_wrappers.vector, adops_wrappers.intrinsic
+import adops_wrappers, adops_wrappers.wrappers.shaping, adops_wrappers.intrinsic
 from adops_wrappers import *
 assert "torch" not in sys.modules
 assert not hasattr(adops_wrappers, "Nothing")

@@ -16,8 +16,8 @@ from adops_wrappers import (
     make_shaping,
 )
 from adops_wrappers.arrays import stack_rows
+from adops_wrappers.methods import METHODS
 from adops_wrappers.replay import ReplayBatch, ReplayShaper
-from adops_wrappers.shaping.methods import METHODS
 from tests import toolkit as tk
 
 ROWS = 3

@@ -29,10 +29,9 @@ from adops_wrappers import (
     NoShapingWrapper,
     PIESWrapper,
     TDCritic,
+    VectorShapingWrapper,
     evaluation_mode,
     make_shaping,
-    vector,
-    wrappers,
 )
 from adops_wrappers.sb3 import SB3VecEnv, ShapingCallback
 from tests import toolkit as tk
@@ -207,8 +206,8 @@ def test_dict_observations_and_sub_env_infos() -> None:
 def test_vec_env_methods() -> None:
     stack = GRMWrapper(IntrinsicRewardWrapper(vector_env(Bandit, 2), CountBonus()))
     env = SB3VecEnv(stack)
-    assert env.env_is_wrapped(vector.GRMWrapper) == [True, True]
-    assert env.env_is_wrapped(wrappers.GRMWrapper, indices=[0]) == [False]
+    assert env.env_is_wrapped(GRMWrapper) == [True, True]
+    assert env.env_is_wrapped(PIESWrapper, indices=[0]) == [False]
     assert env.get_attr("num_envs", indices=1) == [2]
     assert env.has_attr("shaper")
     assert not env.has_attr("nothing")
@@ -558,7 +557,7 @@ def test_images_of_envs_that_render() -> None:
 def test_batched_dict_of_final_observations() -> None:
     """A vector env may batch the final observations of a Dict space instead of listing them."""
 
-    class Batched(vector.NoShapingWrapper):
+    class Batched(VectorShapingWrapper):
         def step(self, actions: Any) -> Any:
             *rest, info = super().step(actions)
             final = info.get("final_obs")
@@ -572,7 +571,7 @@ def test_batched_dict_of_final_observations() -> None:
         IntrinsicRewardWrapper(vector_env(lambda: tk.ScriptedEnv("dict"), 2), tk.source)
     )
     batched = Batched(
-        IntrinsicRewardWrapper(vector_env(lambda: tk.ScriptedEnv("dict"), 2), tk.source)
+        IntrinsicRewardWrapper(vector_env(lambda: tk.ScriptedEnv("dict"), 2), tk.source), "none"
     )
     envs = [SB3VecEnv(listed), SB3VecEnv(batched)]
     for env in envs:

@@ -14,7 +14,7 @@ from adops_wrappers import (
     IntrinsicReturnNormalizer,
     IntrinsicRewardWrapper,
     PIESWrapper,
-    vector,
+    VectorShapingWrapper,
 )
 from adops_wrappers.stack import find_layer, layers, load_stack_state_dict, stack_state_dict
 from tests import toolkit as tk
@@ -30,10 +30,13 @@ def make_stack(mode: AutoresetMode = AutoresetMode.SAME_STEP) -> Any:
 
 def test_layers_run_from_the_outermost_wrapper_to_the_base_env() -> None:
     env = make_stack()
+    shown = str(env)
+    assert shown.startswith("<PIESWrapper<GRMWrapper<IntrinsicRewardWrapper")
     kinds = [type(layer).__name__ for layer in layers(env)]
-    assert kinds == ["PIESWrapper", "GRMWrapper", "IntrinsicRewardWrapper", "SyncVectorEnv"]
-    assert find_layer(env, vector.ShapingWrapper) is env
-    assert find_layer(env, vector.GRMWrapper) is env.env
+    shaping = ["VectorShapingWrapper"] * 2
+    assert kinds == [*shaping, "VectorIntrinsicReward", "SyncVectorEnv"]
+    assert find_layer(env, VectorShapingWrapper) is env
+    assert find_layer(env, GRMWrapper) is env.env
     assert find_layer(env, gym.Wrapper) is None
     assert list(layers(gym.make(tk.CLIFF).unwrapped)) != []
 
@@ -44,7 +47,7 @@ def test_layers_go_on_below_stable_baselines3() -> None:
 
     env = make_stack()
     wrapped = vec_env.VecCheckNan(SB3VecEnv(env))
-    assert find_layer(wrapped, vector.PIESWrapper) is env
+    assert find_layer(wrapped, PIESWrapper) is env
 
 
 def test_one_call_saves_and_restores_the_whole_stack() -> None:

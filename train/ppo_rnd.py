@@ -34,8 +34,8 @@ from adops_wrappers import (
     IntrinsicRewardWrapper,
     make_shaping,
 )
+from adops_wrappers.methods import METHODS, methods_with, trainable_methods
 from adops_wrappers.shaping.advantage import AdvantageFloor, AdvantageSum, ClampedAdvantage
-from adops_wrappers.shaping.methods import METHODS, methods_with, trainable_methods
 
 # --- end of wrapper stack: imports
 from adops_wrappers.training.acting import Actor, bring_scores

@@ -8,16 +8,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, to_numpy
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker, split_reset_mask
-from adops_wrappers.factories import EitherWrapper
-from adops_wrappers.vector.base import VectorEnvWrapper
-from adops_wrappers.wrappers.base import SingleEnvWrapper
+from adops_wrappers.wrappers.base import Layer, SingleEnvWrapper, VectorEnvWrapper
+from adops_wrappers.wrappers.either import EitherWrapper
 from adops_wrappers.wrappers.spec import from_spec
-from adops_wrappers.wrappers.twins import AnyEnv, Twin
 
 Place = Callable[[Any], Any]
 """Whether the TV is in sight in an observation, or in each one of a batch."""
@@ -88,55 +86,7 @@ class Screen:
         return generator.uniform(self.low, self.high).astype(self.dtype)
 
 
-class TVTwin(Twin[AnyEnv]):
-    """The arguments of `NoisyTV`, and when its screens are on."""
-
-    def __init__(
-        self,
-        env: AnyEnv,
-        *,
-        action: int | None = None,
-        place: Place | None = None,
-        screen: Any = None,
-        channels: int | None = None,
-        low: float | None = None,
-        high: float | None = None,
-        autoreset_mode: AutoresetMode | str | None = None,
-    ) -> None:
-        if action is None and place is None:
-            raise ValueError(
-                "A NoisyTV needs an action that switches it on, a place where it is in sight, or "
-                "both."
-            )
-        layout = self._layout(env, autoreset_mode)
-        if action is not None and not layout.action_space.contains(np.int64(action)):
-            raise ValueError(f"action must be one of {layout.action_space}, got {action!r}.")
-        self.action, self.place = action, from_spec(place)
-        self.screen = Screen(layout, from_spec(screen), channels, low, high)
-        # Not `episodes`, which a wrapper above would follow: it must see what is shown.
-        self.tracker = EpisodeTracker(layout)
-        self._wrap(env, layout)
-
-    def _show(self, batch: Pixels, rows: BoolArray, obs: Any) -> Pixels:
-        """Draw on the rows in which the TV is on and in sight; `obs` is what `place` looks at."""
-        if self.place is not None and rows.any():
-            rows = rows & to_numpy(self.place(obs)).astype(np.bool_)
-        return self.screen.draw(batch, rows)
-
-    def _asked(self, actions: Any) -> BoolArray:
-        """Return the rows whose action switches the TV on."""
-        rows = self.tracker.layout.num_envs
-        if self.action is None:
-            return np.ones(rows, dtype=np.bool_)
-        chosen: BoolArray = to_numpy(actions).reshape(rows) == self.action
-        return self.tracker.valid & chosen
-
-    def _unasked(self) -> BoolArray:
-        """Return the rows in which the TV is on without an action, as after a reset."""
-        return np.full(self.tracker.layout.num_envs, self.action is None)
-
-
-class NoisyTVEnv(TVTwin[gym.Env[Any, Any]], SingleEnvWrapper):
+class ShowsNoise(Layer):
     """Shows noise in the observation when an action asks for it, or at a place.
 
     Rewards, episodes and the state of the env stay as they are: a noisy TV pays nothing and
@@ -172,6 +122,67 @@ class NoisyTVEnv(TVTwin[gym.Env[Any, Any]], SingleEnvWrapper):
         array([0, 0, 0, 0, 1, 0, 0, 0, 7, 1, 7, 1, 0, 0, 0, 0])
     """
 
+    layer_name = "NoisyTV"
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        action: int | None = None,
+        place: Place | None = None,
+        screen: Any = None,
+        channels: int | None = None,
+        low: float | None = None,
+        high: float | None = None,
+        autoreset_mode: AutoresetMode | str | None = None,
+    ) -> None:
+        if action is None and place is None:
+            raise ValueError(
+                "A NoisyTV needs an action that switches it on, a place where it is in sight, or "
+                "both."
+            )
+        layout = self.layout_of(env, autoreset_mode)
+        if action is not None and not layout.action_space.contains(np.int64(action)):
+            raise ValueError(f"action must be one of {layout.action_space}, got {action!r}.")
+        self.action, self.place = action, from_spec(place)
+        self.screen = Screen(layout, from_spec(screen), channels, low, high)
+        # Not `episodes`, which a wrapper above would follow: it must see what is shown.
+        self.tracker = EpisodeTracker(layout)
+        self._wrap(
+            env,
+            layout,
+            ShowsNoise.__init__,
+            action=action,
+            place=place,
+            screen=screen,
+            channels=channels,
+            low=low,
+            high=high,
+            autoreset_mode=autoreset_mode,
+        )
+
+    def _show(self, batch: Pixels, rows: BoolArray, obs: Any) -> Pixels:
+        """Draw on the rows in which the TV is on and in sight; `obs` is what `place` looks at."""
+        if self.place is not None and rows.any():
+            rows = rows & to_numpy(self.place(obs)).astype(np.bool_)
+        return self.screen.draw(batch, rows)
+
+    def _asked(self, actions: Any) -> BoolArray:
+        """Return the rows whose action switches the TV on."""
+        rows = self.tracker.layout.num_envs
+        if self.action is None:
+            return np.ones(rows, dtype=np.bool_)
+        chosen: BoolArray = to_numpy(actions).reshape(rows) == self.action
+        return self.tracker.valid & chosen
+
+    def _unasked(self) -> BoolArray:
+        """Return the rows in which the TV is on without an action, as after a reset."""
+        return np.full(self.tracker.layout.num_envs, self.action is None)
+
+
+class NoisyTVEnv(ShowsNoise, SingleEnvWrapper):
+    """A noisy TV in one env; `ShowsNoise` explains the arguments."""
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -189,8 +200,8 @@ class NoisyTVEnv(TVTwin[gym.Env[Any, Any]], SingleEnvWrapper):
         return obs, reward, terminated, truncated, info
 
 
-class NoisyTVVector(TVTwin[VectorEnv], VectorEnvWrapper):
-    """Gives every row a TV with noise of its own: see `NoisyTVEnv`.
+class NoisyTVVector(ShowsNoise, VectorEnvWrapper):
+    """A noisy TV for every row of a vector env, each with noise of its own.
 
     `place` gets a batch and returns a mask. Under seed s, row i shows what a single env shows
     under seed s + i.
@@ -241,4 +252,4 @@ def _only(batch: Pixels, rows: BoolArray) -> npt.NDArray[Any]:
     return column
 
 
-NoisyTV = EitherWrapper(NoisyTVEnv, NoisyTVVector)
+NoisyTV = EitherWrapper(ShowsNoise, NoisyTVEnv, NoisyTVVector, "NoisyTV")

@@ -1,4 +1,4 @@
-"""Records what the outermost shaping wrapper sees: what both recorders share."""
+"""Observes a shaping wrapper and writes each of its transitions into a file."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, to_numpy
-from adops_wrappers.core import IntBootstrap, ShapingCore
-from adops_wrappers.estimates import Potential
+from adops_wrappers.core import ShapingCore
 from adops_wrappers.inspect.recording import CLAMP, VALUES, Frame, Recording
 from adops_wrappers.inspect.storage import RecordingWriter
+from adops_wrappers.methods import method_of
+from adops_wrappers.shaper import Shaper, Transition, constructor_settings
 from adops_wrappers.shaping.adops import ADOPS
-from adops_wrappers.shaping.base import Shaper, Transition, constructor_settings
-from adops_wrappers.shaping.methods import method_of
-from adops_wrappers.stack import find_layer
-from adops_wrappers.wrappers.spec import from_spec
-from adops_wrappers.wrappers.twins import AnyCritic, AnyEnv, ShapingTwin, Twin
 
 Frames = Literal["render", "observation"] | Callable[[Any, Any], Any]
 ARRAY_SPACES = (
@@ -206,64 +201,6 @@ class RecorderCore:
             "action_meanings": list(meanings()) if callable(meanings) else None,
             "hidden_ends": 0,
         }
-
-
-class RecorderTwin(Twin[AnyEnv]):
-    """What the recorder for one env and the one for a vector env share."""
-
-    _probe: Callable[[AnyEnv, AutoresetMode | str | None], Any]
-    """Wraps a stack that has no shaping wrapper with one that changes nothing."""
-
-    def __init__(
-        self,
-        env: AnyEnv,
-        path: str | os.PathLike[str],
-        critic: AnyCritic | None = None,
-        *,
-        frames: Frames | None = None,
-        frame_size: int = 84,
-        frame_rows: int | None = None,
-        gamma_ext: float | None = None,
-        gamma_int: float | None = None,
-        ext_coef: float | None = None,
-        int_coef: float | None = None,
-        int_bootstrap: IntBootstrap | None = None,
-        potential: Potential | None = None,
-        autoreset_mode: AutoresetMode | str | None = None,
-    ) -> None:
-        shaping: Any = find_layer(env, ShapingTwin)
-        if shaping is None:
-            env = shaping = self._probe(env, autoreset_mode)
-        self._wrap(env, self._layout(env, autoreset_mode))
-        shaping.core.consult(
-            from_spec(critic), int_bootstrap=int_bootstrap, potential=from_spec(potential)
-        )
-        self.recorder = RecorderCore(
-            shaping.core,
-            env,
-            str(from_spec(path)),
-            frames=from_spec(frames),
-            frame_size=frame_size,
-            frame_rows=frame_rows,
-            gamma_ext=gamma_ext,
-            gamma_int=gamma_int,
-            ext_coef=ext_coef,
-            int_coef=int_coef,
-        )
-
-    @property
-    def core(self) -> ShapingCore:
-        """The recorded shaping wrapper's core."""
-        return self.recorder.core
-
-    @property
-    def shaper(self) -> Shaper:
-        """The recorded method's state."""
-        return self.core.shaper
-
-    def finish(self) -> Recording:
-        """Close the file, stop recording and return the recording; the env lives on."""
-        return self.recorder.finish()
 
 
 def _finish(writer: RecordingWriter, meta: dict[str, Any]) -> None:

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from adops_wrappers.arrays import BoolArray, FloatArray
 from adops_wrappers.inspect.storage import RecordingReader
+from adops_wrappers.methods import METHODS
+from adops_wrappers.shaper import Transition
 from adops_wrappers.shaping.adops import adops_correction
-from adops_wrappers.shaping.base import Transition
 from adops_wrappers.shaping.conflict import Advantages, advantages, contradicts
-from adops_wrappers.shaping.methods import METHODS
 
 Frame = npt.NDArray[np.uint8]
 

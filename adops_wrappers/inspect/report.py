@@ -22,7 +22,7 @@ from adops_wrappers.inspect.plots.style import require_matplotlib
 from adops_wrappers.inspect.recording import Recording
 from adops_wrappers.inspect.reshape import can_reshape, reshape
 from adops_wrappers.inspect.runs import Run
-from adops_wrappers.shaping.methods import METHODS
+from adops_wrappers.methods import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

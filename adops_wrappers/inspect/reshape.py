@@ -11,8 +11,8 @@ import numpy as np
 from adops_wrappers import _checks
 from adops_wrappers.arrays import FloatArray
 from adops_wrappers.inspect.recording import CLAMP, Recording
-from adops_wrappers.shaping.base import Shaper, Transition
-from adops_wrappers.shaping.methods import METHODS, Method, find_method
+from adops_wrappers.methods import METHODS, Method, find_method
+from adops_wrappers.shaper import Shaper, Transition
 from adops_wrappers.shaping.schedule import Scheduled
 
 Methods = Iterable[str] | Mapping[str, tuple[str, Mapping[str, Any]]]

@@ -11,7 +11,7 @@ import numpy as np
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray, to_float64
-from adops_wrappers.shaping.base import restore_array
+from adops_wrappers.shaper import restore_array
 
 Rule = Literal["std", "rms"]
 Update = Literal["step", "manual"]

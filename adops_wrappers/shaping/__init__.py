@@ -8,7 +8,7 @@ A file in this folder that declares a method is all that the package needs to kn
 from importlib import import_module
 from pkgutil import iter_modules
 
-from adops_wrappers.shaping.base import Shaper, Transition
+from adops_wrappers.shaper import Shaper, Transition
 from adops_wrappers.shaping.none import NoShaping
 from adops_wrappers.shaping.adops import ADOPES, ADOPS, adops_correction
 from adops_wrappers.shaping.pies import PIES
@@ -16,7 +16,7 @@ from adops_wrappers.shaping.grm import GRM, PBIM, MatchedGRM, make_grm
 from adops_wrappers.shaping.pbrs import PBRS
 from adops_wrappers.shaping.guarded import GuardedScale
 from adops_wrappers.shaping.gated import GatedADOPS
-from adops_wrappers.shaping.methods import ALIASES, METHODS, Method, declare, find_method
+from adops_wrappers.methods import ALIASES, METHODS, Method, declare, find_method
 
 __all__ = [
     "ADOPES",

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from adops_wrappers import _checks
-from adops_wrappers.shaping.base import FloatArray, Shaper, Transition
+from adops_wrappers.critic import AnyCritic
+from adops_wrappers.methods import Method, declare
+from adops_wrappers.shaper import FloatArray, Shaper, Transition
 from adops_wrappers.shaping.conflict import advantages, is_bad
-from adops_wrappers.shaping.methods import Method, declare
 from adops_wrappers.shaping.schedule import Scheduled, UpdateCounter, UpdateEvery
+from adops_wrappers.wrappers.named import CriticSettings, wrapper_of
 
 
 def adops_correction(
@@ -133,3 +136,83 @@ _RAMP: dict[str, Any] = {**_CLAMP, "schedule": ("ramp_updates", "update_every")}
 declare(Method("adops", "ADOPS", ADOPS, **_CLAMP))
 declare(Method("adopes", "ADOPES", ADOPES, **_RAMP))
 declare(Method("adopes-half", "ADOPES F/2", ADOPES, intrinsic_scale=0.5, **_RAMP))
+
+
+class ADOPSSettings(CriticSettings, total=False):
+    """What the clamp of ADOPS takes, in ADOPES too.
+
+    Args:
+        gamma_ext: γ_E.
+        gamma_int: γ_I, at most γ_E.
+        ext_coef: c_E, the weight of the extrinsic advantage in the agent's policy loss.
+        int_coef: c_I, the weight of the intrinsic one.
+        epsilon: ε, the margin by which a bad action must stay bad.
+        tie_tolerance: A_E above minus this counts as not negative; 1e-9 for exact critics.
+        allow_gamma_int_above_ext: Accept γ_I > γ_E, which loses the guarantee.
+    """
+
+    gamma_ext: float
+    gamma_int: float
+    ext_coef: float
+    int_coef: float
+    epsilon: float
+    tie_tolerance: float
+    allow_gamma_int_above_ext: bool
+
+
+@wrapper_of("adops")
+def ADOPSWrapper(env: Any, critic: AnyCritic, **settings: Unpack[ADOPSSettings]) -> None:
+    """F′ = F + F₂: the least change of F that keeps the sign of the extrinsic advantage.
+
+    - A_E = R + γ_E·V_E(s′) − V_E(s), or Q_E(s, a) − V_E(s) where the critic gives Q values.
+    - δ_I = F + γ_I·V_I(s′) − V_I(s).
+    - The total is c_E·A_E + c_I·δ_I. Adding c_I·F₂ clamps it to at most −ε where A_E is negative,
+      and to at least 0 elsewhere (eq. f_2_weak of the paper).
+
+    Args:
+        env: The env, with a source of F below.
+        critic: A `CriticHandle`, or a function obs -> (value_ext, value_int[, q_ext]), where
+            V_I is the value of the shaped stream F′.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers import ADOPSWrapper, IntrinsicRewardWrapper
+        >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), lambda s, a, next_s: 0.5)
+        >>> env = ADOPSWrapper(env, lambda obs: (0.0, 0.0))
+        >>> _ = env.reset(seed=0)
+        >>> info = env.step(0)[4]  # R = -1 and F = 0.5: the total -0.5 has the right sign
+        >>> print(info["intrinsic_reward"], info["shaping_correction"])
+        0.5 0.0
+    """
+
+
+@wrapper_of("adopes")
+def ADOPESWrapper(
+    env: Any,
+    critic: AnyCritic,
+    *,
+    ramp_updates: int = 15000,
+    update_every: UpdateEvery = 128,
+    **settings: Unpack[ADOPSSettings],
+) -> None:
+    """F′ = F + ζ·F₂ with the F₂ of `ADOPSWrapper` and ζ rising from 0 to 1.
+
+    The agent explores on the raw bonus first, while its critic is still poor.
+
+    Args:
+        env: The env, with a source of F below.
+        critic: A `CriticHandle`, or a function obs -> (value_ext, value_int[, q_ext]), where
+            V_I is the value of the shaped stream F′.
+        ramp_updates: The number of updates after which ζ is 1.
+        update_every: The number of steps between two updates, or "episode" to count episodes.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers import ADOPESWrapper, IntrinsicRewardWrapper
+        >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), lambda s, a, next_s: 2.0)
+        >>> critic = lambda obs: (0.0, 0.0)
+        >>> env = ADOPESWrapper(env, critic, epsilon=0.0, ramp_updates=2, update_every=1)
+        >>> _ = env.reset(seed=0)
+        >>> [float(env.step(0)[4]["intrinsic_reward"]) for _ in range(3)]  # ADOPS would give 1.0
+        [2.0, 1.5, 1.0]
+    """

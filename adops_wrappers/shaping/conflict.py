@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adops_wrappers.shaping.base import BoolArray, FloatArray, Transition
+from adops_wrappers.shaper import BoolArray, FloatArray, Transition
 
 ROUNDING = 1e-9
 """For totals with F′: the rounding error of a correction that lifts the total to 0."""

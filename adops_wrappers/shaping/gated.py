@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from adops_wrappers import _checks
+from adops_wrappers.methods import Method, declare
+from adops_wrappers.shaper import FloatArray, Transition
 from adops_wrappers.shaping.adops import ADOPS
-from adops_wrappers.shaping.base import FloatArray, Transition
 from adops_wrappers.shaping.conflict import advantages
-from adops_wrappers.shaping.methods import Method, declare
 
 
 class GatedADOPS(ADOPS):

@@ -14,10 +14,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Unpack
 
 from adops_wrappers import _checks
-from adops_wrappers.shaping.base import FloatArray, Shaper, Transition, restore_array
-from adops_wrappers.shaping.methods import Method, declare
+from adops_wrappers.methods import Method, declare
+from adops_wrappers.shaper import FloatArray, Shaper, Transition, restore_array
+from adops_wrappers.wrappers.named import PlainSettings, wrapper_of
 
 MatchingFunction = Callable[[int, int, bool], float]
 """`matching(t, t_prime, final)`: the share of f_{t′} that is taken back at step t; `final` says
@@ -336,3 +338,72 @@ declare(Method("pbim", "PBIM", PBIM, **_PLAIN))
 declare(Method("pbim-norm", "PBIM-norm", PBIM, **_NORMALIZED))
 declare(Method("grm", "GRM", GRM, build=make_grm, **_PLAIN))
 declare(Method("grm-norm", "GRM-norm", GRM, build=make_grm, **_NORMALIZED))
+
+
+class MatchingSettings(PlainSettings, total=False):
+    """What PBIM and GRM take.
+
+    Args:
+        gamma: The discount of the learner's intrinsic return.
+        normalize: Subtract F̄, an exponential mean of F; F̄ is 0 otherwise.
+        alpha: The smoothing factor of F̄.
+    """
+
+    gamma: float
+    normalize: bool
+    alpha: float
+
+
+@wrapper_of("pbim")
+def PBIMWrapper(env: Any, **settings: Unpack[MatchingSettings]) -> None:
+    """F′ = F − F̄, and at an episode's last step minus all that was given, with interest.
+
+    The settlement is −Σ_{i<N−1} γ^{i−(N−1)}·F′_i (eq. pbim_norm, its exponent corrected), so
+    that Σ γ^t F′_t = 0. It grows like γ^−N, so use it with short episodes. Truncation settles
+    the debt too; the learner's intrinsic return must not bootstrap over that end.
+
+    Args:
+        env: The env, with a source of F below. A `TimeLimit` belongs below this wrapper too:
+            outside, it would hide the episode's end, and the debt would never be paid.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers import IntrinsicRewardWrapper, PBIMWrapper
+        >>> env = gym.make("CliffWalking-v1", max_episode_steps=3)
+        >>> env = PBIMWrapper(IntrinsicRewardWrapper(env, lambda s, a, next_s: 1.0), gamma=0.5)
+        >>> _ = env.reset(seed=0)
+        >>> [float(env.step(0)[4]["intrinsic_reward"]) for _ in range(3)]  # 1 + 0.5 - 0.25 * 6 = 0
+        [1.0, 1.0, -6.0]
+    """
+
+
+@wrapper_of("grm")
+def GRMWrapper(
+    env: Any,
+    *,
+    delay: float = 1,
+    matching: MatchingFunction | None = None,
+    **settings: Unpack[MatchingSettings],
+) -> None:
+    """F′_t = f_t − γ^−D·f_{t−D}: each bonus is taken back D steps later, or at the end.
+
+    f = F − F̄ as in `PBIMWrapper`; at the last step all that is still unmatched is taken back
+    (eq. hyperparam_tuning). D = 0 gives no bonus, D = ∞ is PBIM. A `matching` function in place
+    of the delay gives the general form F′_t = f_t − Σ_{i≤t} γ^{i−t}·m(t, i)·f_i (eq. drawer).
+
+    Args:
+        env: The env, with a source of F below, and a `TimeLimit` below as well.
+        delay: D, a whole number or `math.inf`.
+        matching: `matching(t, t_prime, final) -> weight` in [0, 1], used instead of `delay`;
+            `final` says that t is the episode's last step. The weights of each t′ must sum to
+            1 by then, and be 0 for t′ > t.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers import GRMWrapper, IntrinsicRewardWrapper
+        >>> env = gym.make("CliffWalking-v1", max_episode_steps=4)
+        >>> env = GRMWrapper(IntrinsicRewardWrapper(env, lambda s, a, next_s: 1.0), gamma=0.5)
+        >>> _ = env.reset(seed=0)
+        >>> [float(env.step(0)[4]["intrinsic_reward"]) for _ in range(4)]
+        [1.0, -1.0, -1.0, -2.0]
+    """

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from adops_wrappers import _checks
-from adops_wrappers.shaping.base import BoolArray, FloatArray, Shaper, Transition, restore_array
-from adops_wrappers.shaping.methods import Method, declare
+from adops_wrappers.methods import Method, declare
+from adops_wrappers.shaper import BoolArray, FloatArray, Shaper, Transition, restore_array
 from adops_wrappers.shaping.schedule import UpdateCounter, UpdateEvery
+from adops_wrappers.wrappers.named import PlainSettings, wrapper_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -191,3 +193,50 @@ declare(
         one_process_only=True,
     )
 )
+
+
+@wrapper_of("guarded")
+def GuardedScaleWrapper(
+    env: Any,
+    *,
+    pause: float = 0.05,
+    tolerance: float = 0.2,
+    shrink: float = 0.5,
+    regrow: float = 0.2,
+    floor: float = 0.0001,
+    smoothing: float = 0.2,
+    forgetting: float = 0.02,
+    update_every: UpdateEvery = 128,
+    **settings: Unpack[PlainSettings],
+) -> None:
+    """F′ = β·F: the bonus is reduced while the extrinsic return falls.
+
+    β is 1 as long as the agent does not do worse than before. It shrinks while the smoothed return
+    is below its best, pauses when the task pays for the first time, and regrows otherwise. It needs
+    no critic. Give it a bonus of unit size (`IntrinsicRewardWrapper(..., normalizer="rms")`). An
+    empirical method without a theorem: see the documentation's study.
+
+    Args:
+        env: The env, with a source of F below.
+        pause: The largest β after an update in which the task has paid, until there is a score.
+        tolerance: How far the return may fall below its best, as a fraction of it.
+        shrink: β is multiplied by e^−shrink at each update while the return has fallen.
+        regrow: β is multiplied by e^regrow at each other update, up to 1.
+        floor: β does not shrink below it.
+        smoothing: Weight of the newest update in the smoothed return.
+        forgetting: Fraction by which the best return moves towards the current one at each update.
+        update_every: The number of steps between two updates, or "episode" to count episodes.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers import GuardedScaleWrapper, IntrinsicRewardWrapper
+        >>> env = gym.make("CliffWalking-v1", max_episode_steps=1)
+        >>> env = IntrinsicRewardWrapper(env, lambda s, a, next_s: 2.0)
+        >>> env = GuardedScaleWrapper(env, update_every="episode")
+        >>> for action in (0, 1, 0):  # up, over the cliff, up
+        ...     _ = env.reset(seed=0)
+        ...     print(round(env.step(action)[4]["intrinsic_reward"], 2))
+        2.0
+        2.0
+        1.21
+    """

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from adops_wrappers.shaping.base import FloatArray, Shaper, Transition
-from adops_wrappers.shaping.methods import Method, declare
+import numpy as np
+from typing_extensions import Unpack
+
+from adops_wrappers.methods import Method, declare
+from adops_wrappers.shaper import FloatArray, Shaper, Transition
+from adops_wrappers.wrappers.named import PlainSettings, wrapper_of
 
 
 class NoShaping(Shaper):
@@ -19,3 +23,21 @@ class NoShaping(Shaper):
 
 
 declare(Method("none", "raw", NoShaping))
+
+
+@wrapper_of("none")
+def NoShapingWrapper(env: Any, **settings: Unpack[PlainSettings]) -> None:
+    """F′ = F: the raw bonus, with the same `info` and reward as the other methods.
+
+    Args:
+        env: The env, with a source of F below.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers import IntrinsicRewardWrapper, NoShapingWrapper
+        >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), lambda s, a, next_s: 1.0)
+        >>> env = NoShapingWrapper(env, intrinsic_scale=0.5)
+        >>> _ = env.reset(seed=0)
+        >>> env.step(0)[1]  # R = -1
+        -0.5
+    """

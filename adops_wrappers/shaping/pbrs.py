@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from typing_extensions import Unpack
 
 from adops_wrappers import _checks
-from adops_wrappers.shaping.base import FloatArray, Shaper, Transition
-from adops_wrappers.shaping.methods import Method, declare
+from adops_wrappers.estimates import Potential
+from adops_wrappers.methods import Method, declare
+from adops_wrappers.shaper import FloatArray, Shaper, Transition
+from adops_wrappers.wrappers.named import PlainSettings, wrapper_of
 
 
 class PBRS(Shaper):
@@ -35,3 +40,31 @@ class PBRS(Shaper):
 
 
 declare(Method("pbrs", "PBRS", PBRS, needs_potential=True))
+
+
+@wrapper_of("pbrs")
+def PBRSWrapper(
+    env: Any,
+    potential: Potential,
+    *,
+    gamma: float,
+    **settings: Unpack[PlainSettings],
+) -> None:
+    """F′ = F + γ·Φ(s′, t + 1) − Φ(s, t), with Φ = 0 after termination (Ng et al. 1999).
+
+    F is the bonus of a source below, or 0 where there is none. At truncation Φ of the final
+    observation counts, and the learner bootstraps as usual.
+
+    Args:
+        env: The env.
+        potential: `potential(obs, t)`, t being the steps taken in the episode.
+        gamma: The discount of the learner's return.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers import PBRSWrapper
+        >>> env = PBRSWrapper(gym.make("CliffWalking-v1"), lambda obs, t: float(obs), gamma=1.0)
+        >>> _ = env.reset(seed=0)  # from cell 36
+        >>> print(env.step(0)[4]["intrinsic_reward"])  # up, to cell 24
+        -12.0
+    """

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from typing_extensions import Unpack
 
 from adops_wrappers import _checks
-from adops_wrappers.shaping.base import FloatArray, Transition
-from adops_wrappers.shaping.methods import Method, declare
+from adops_wrappers.methods import Method, declare
+from adops_wrappers.shaper import FloatArray, Transition
 from adops_wrappers.shaping.schedule import Scheduled, UpdateCounter, UpdateEvery
+from adops_wrappers.wrappers.named import PlainSettings, wrapper_of
 
 
 class PIES(Scheduled):
@@ -42,3 +46,29 @@ class PIES(Scheduled):
 
 
 declare(Method("pies", "PIES", PIES, schedule=("decay_updates", "update_every")))
+
+
+@wrapper_of("pies")
+def PIESWrapper(
+    env: Any,
+    *,
+    decay_updates: int = 15000,
+    update_every: UpdateEvery = 128,
+    **settings: Unpack[PlainSettings],
+) -> None:
+    """F′ = ζ_n·F with ζ_n = max(0, 1 − n/C): the bonus fades out (eq. pies_decay).
+
+    Args:
+        env: The env, with a source of F below.
+        decay_updates: C, the number of updates after which the bonus is gone.
+        update_every: The number of steps between two updates, or "episode" to count episodes.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from adops_wrappers import IntrinsicRewardWrapper, PIESWrapper
+        >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), lambda s, a, next_s: 1.0)
+        >>> env = PIESWrapper(env, decay_updates=2, update_every=1)
+        >>> _ = env.reset(seed=0)
+        >>> [float(env.step(0)[4]["intrinsic_reward"]) for _ in range(3)]
+        [1.0, 0.5, 0.0]
+    """

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from adops_wrappers import _checks
-from adops_wrappers.shaping.base import Shaper, Transition
+from adops_wrappers.shaper import Shaper, Transition
 
 UpdateEvery = int | Literal["episode"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from adops_wrappers.methods import method_of
 from adops_wrappers.shaping import Shaper
 from adops_wrappers.shaping.advantage import AdvantageSum
 from adops_wrappers.shaping.conflict import contradicts
-from adops_wrappers.shaping.methods import method_of
 
 Array = npt.NDArray[Any]
 

@@ -24,7 +24,7 @@ from gymnasium.vector import VectorEnv
 from torch import nn
 
 from adops_wrappers.inspect import runs
-from adops_wrappers.shaping.methods import find_method
+from adops_wrappers.methods import find_method
 from adops_wrappers.stack import load_stack_state_dict, stack_state_dict
 from adops_wrappers.training import checkpoint
 from adops_wrappers.training.args import ScriptArgs, scales_by_default

@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 
 from adops_wrappers.training.envs import MONTEZUMA, ram_game
 from adops_wrappers.training.metrics import Array, mean, ratio
-from adops_wrappers.vector.base import AnyVectorWrapper
+from adops_wrappers.wrappers.base import VectorBase
 
 if TYPE_CHECKING:
     from adops_wrappers.training.args import EnvArgs
@@ -36,7 +36,7 @@ class Finished(NamedTuple):
     """The same, if a truncated episode went on with its mean reward."""
 
 
-class EpisodeStatistics(AnyVectorWrapper):
+class EpisodeStatistics(VectorBase):
     """Records unscaled returns and lengths of episodes, and scales the reward.
 
     Args:

@@ -1,23 +1,12 @@
-"""The wrappers for one `gymnasium.Env`."""
+"""The wrappers: around an env and around a vector env, with a method composed in.
 
-from adops_wrappers.wrappers.adops import ADOPESWrapper, ADOPSWrapper
-from adops_wrappers.wrappers.base import ShapingWrapper
-from adops_wrappers.wrappers.grm import GRMWrapper, PBIMWrapper
-from adops_wrappers.wrappers.guarded import GuardedScaleWrapper
-from adops_wrappers.wrappers.intrinsic import IntrinsicRewardWrapper
-from adops_wrappers.wrappers.none import NoShapingWrapper
-from adops_wrappers.wrappers.pbrs import PBRSWrapper
-from adops_wrappers.wrappers.pies import PIESWrapper
+Nothing is imported here, so that methods can build on these modules.
+"""
 
-__all__ = [
-    "ADOPESWrapper",
-    "ADOPSWrapper",
-    "GRMWrapper",
-    "GuardedScaleWrapper",
-    "IntrinsicRewardWrapper",
-    "NoShapingWrapper",
-    "PBIMWrapper",
-    "PBRSWrapper",
-    "PIESWrapper",
-    "ShapingWrapper",
-]
+from typing import Any
+
+from adops_wrappers._renamed import moved
+
+
+def __getattr__(name: str) -> Any:
+    return moved(__name__, name, {})

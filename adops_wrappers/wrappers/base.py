@@ -1,138 +1,88 @@
-"""The single-env base classes: the shared rules at n = 1, with scalars at the edges."""
+"""What every wrapper of this package is, around an env and around a vector env."""
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
-import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import AutoresetMode, VectorWrapper
 
-from adops_wrappers.arrays import BoolArray, FloatArray, one_per_row, to_float64
 from adops_wrappers.episodes import EnvLayout
-from adops_wrappers.wrappers.spec import RecordsSettings
-from adops_wrappers.wrappers.twins import INTRINSIC_MISSING, ShapingTwin, Twin
+from adops_wrappers.wrappers.spec import record_arguments
 
 if TYPE_CHECKING:
-    AnyWrapper = gym.Wrapper[Any, Any, Any, Any]
+    SingleBase = gym.Wrapper[Any, Any, Any, Any]
+    VectorBase = VectorWrapper[Any, Any, Any, Any, Any]
+
+    class Layer:
+        """What a wrapper can rely on that is composed with one of the two classes below."""
+
+        env: Any
+
+        @property
+        def layer_name(self) -> str:
+            """The name that users type, by which a stack's saved state finds this layer."""
+
+        def layout_of(self, env: Any, mode: AutoresetMode | str | None, /) -> EnvLayout:
+            """Check the kind of `env` and describe it."""
+
+        def _wrap(
+            self, env: Any, layout: EnvLayout, constructor: Callable[..., None], **arguments: Any
+        ) -> None: ...
+
 else:
-    AnyWrapper = gym.Wrapper
+    SingleBase, VectorBase, Layer = gym.Wrapper, VectorWrapper, object
 
 
-NO_HINDSIGHT = (
-    "hindsight replay (HER) rewrites goals, and the rewards that the env computes for another goal "
-    "hold no F': four in five sampled steps, by default. Shape without HER, or use HER without a "
-    "bonus."
-)
+def _shown(wrapper: Any) -> str:
+    """Show a wrapper by the name that users type."""
+    return f"<{wrapper.layer_name}{wrapper.env}>"
 
 
-class SingleEnvWrapper(Twin[gym.Env[Any, Any]], RecordsSettings, AnyWrapper):
+class SingleEnvWrapper(SingleBase, RecordConstructorArgs):
     """A wrapper of this package for one env."""
 
-    def _layout(
-        self, env: gym.Env[Any, Any], autoreset_mode: AutoresetMode | str | None
-    ) -> EnvLayout:
+    __str__ = __repr__ = _shown
+
+    def layout_of(self, env: Any, autoreset_mode: AutoresetMode | str | None) -> EnvLayout:
+        """Check the kind of `env` and describe it."""
         return EnvLayout.of_env(env, autoreset_mode)
 
-    def _wrap(self, env: gym.Env[Any, Any], layout: EnvLayout) -> None:
+    def _wrap(
+        self,
+        env: Any,
+        layout: EnvLayout,
+        constructor: Callable[..., None],
+        **arguments: Any,
+    ) -> None:
+        """Call the constructors of Gymnasium; the arguments are recorded for `env.spec`."""
+        record_arguments(self, constructor, **arguments)
         gym.Wrapper.__init__(self, env)
 
 
-class ShapingWrapper(ShapingTwin[gym.Env[Any, Any]], SingleEnvWrapper):
-    """Base of all single-env shaping wrappers: rewrites F in `info` into F′.
+class VectorEnvWrapper(VectorBase):
+    """A wrapper of this package for a vector env."""
 
-    It reads F from `info["intrinsic_reward"]` and writes `extrinsic_reward` (R),
-    `raw_intrinsic_reward` (F), `intrinsic_reward` (F′) and `shaping_correction`
-    (F′ − intrinsic_scale·F) as `np.float64`: floats with the dtype that readers of `info` ask for;
-    with a potential also `potential_time`, t of Φ(s, t), as `np.int64`. The reward becomes R + F′,
-    or stays R with `add_to_reward=False`.
-    """
+    autoreset_mode: AutoresetMode
+    """When the env resets itself, as it declares or as the user says."""
+    __str__ = __repr__ = _shown
 
-    _unfinished_steps = 0
-    _last_cut = 0
-    _warned_cut = False
+    def layout_of(self, env: Any, autoreset_mode: AutoresetMode | str | None) -> EnvLayout:
+        """Check the kind of `env` and describe it."""
+        return EnvLayout.of_vector_env(env, autoreset_mode)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Reset the env and drop what the running episode owes."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        self._look_for_a_hidden_time_limit()
-        self.core.reset(obs, None)
-        return obs, info
-
-    @property
-    def compute_reward(self) -> Any:
-        """The reward function of a goal env, unless F′ is added: it would not return R + F′."""
-        function = self.env.get_wrapper_attr("compute_reward")
-        if self.add_to_reward:
-            raise ValueError(f"compute_reward: {NO_HINDSIGHT}")
-        return function
-
-    def _look_for_a_hidden_time_limit(self) -> None:
-        cut, self._unfinished_steps = self._unfinished_steps, 0
-        if self.shaper.settles_debt and cut > 1 and cut == self._last_cut and not self._warned_cut:
-            self._warned_cut = True
-            warnings.warn(
-                f"Two episodes in a row were reset after exactly {cut} steps without having ended. "
-                f"If a TimeLimit is outside this wrapper, {self.shaper.name} never sees the "
-                "end and never settles its debt: put the TimeLimit below. (Shown once.)",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-        self._last_cut = cut
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step the env and rewrite F into F′."""
-        self.core.before_step()
-        try:
-            below = self.env.step(action)
-            obs, reward, terminated, truncated, info = below
-            reward, info = self._shape(action, obs, reward, terminated, truncated, info)
-        except BaseException:
-            self.core.forget_episodes()
-            raise
-        self._unfinished_steps = 0 if terminated or truncated else self._unfinished_steps + 1
-        if self.passes_through:
-            return below  # type: ignore[return-value]
-        return obs, reward, bool(terminated), bool(truncated), info
-
-    def _shape(
-        self, action: Any, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any
-    ) -> tuple[float, dict[str, Any]]:
-        ends = np.array([bool(terminated)]), np.array([bool(truncated)])
-        valid = self.core.advance(obs, ends[0] | ends[1], info)
-        # An inner shaping wrapper has already separated R.
-        if "shaping_correction" in info:
-            reward = info["extrinsic_reward"]
-        extrinsic = one_per_row("The reward", reward, 1, "environments")
-        intrinsic = self._intrinsic(info, valid)
-        raw = to_float64(info.get("raw_intrinsic_reward", intrinsic)).reshape(1)
-        shaped = np.float64(self.core.shape(action, extrinsic, intrinsic, raw, *ends).shaped[0])
-        reward = float(extrinsic[0])
-        if not valid[0]:
-            return reward, info
-        info = {
-            **info,
-            "extrinsic_reward": extrinsic[0],
-            "raw_intrinsic_reward": raw[0],
-            "intrinsic_reward": shaped,
-            "shaping_correction": shaped - self.core.intrinsic_scale * raw[0],
-        }
-        if self.core.potential is not None:
-            info["potential_time"] = self.episodes.steps[0]
-        return (reward + float(shaped) if self.add_to_reward else reward), info
-
-    def _intrinsic(self, info: dict[str, Any], valid: BoolArray) -> FloatArray:
-        if "intrinsic_reward" not in info:
-            if self.needs_intrinsic and valid[0]:
-                raise ValueError(INTRINSIC_MISSING)
-            return np.zeros(1)
-        intrinsic = to_float64(info["intrinsic_reward"])
-        if intrinsic.size != 1:
-            raise ValueError(
-                "info['intrinsic_reward'] must be one number, got shape "
-                f"{intrinsic.shape} at step {self.episodes.steps[0]} of the episode."
-            )
-        return intrinsic.reshape(1)
+    def _wrap(
+        self,
+        env: Any,
+        layout: EnvLayout,
+        constructor: Callable[..., None],
+        **arguments: Any,
+    ) -> None:
+        """Call the constructor of Gymnasium; vector envs have no spec of their wrappers."""
+        VectorWrapper.__init__(self, env)
+        # For wrappers and learners above that ask either: Gymnasium's do, and TorchRL.
+        self.autoreset_mode = layout.mode
+        if not layout.mode_is_assumed:
+            self.metadata = {**env.metadata, "autoreset_mode": layout.mode}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
@@ -35,34 +36,22 @@ def from_spec(value: Any) -> Any:
     return value.value if isinstance(value, SpecReference) else value
 
 
-class RecordsSettings(RecordConstructorArgs):
-    """Records the arguments that a wrapper is built with, for `RecordConstructorArgs`.
+def record_arguments(
+    wrapper: RecordConstructorArgs, constructor: Callable[..., None], **given: Any
+) -> None:
+    """Record the arguments that are not the defaults of `constructor`, for `wrapper.spec`.
 
-    `__new__` runs before every `__init__`, as `RecordConstructorArgs` requires, and no wrapper
-    needs to list its arguments twice.
+    The constructor calls this before Gymnasium's own. Where a subclass has recorded its own
+    arguments already, by `RecordConstructorArgs.__init__`, those count.
     """
-
-    __signature__: ClassVar[inspect.Signature]
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Take the signature from `__init__`: Python 3.10 would take it from `__new__`."""
-        super().__init_subclass__(**options)
-        whole = inspect.signature(cls.__init__)
-        cls.__signature__ = whole.replace(parameters=list(whole.parameters.values())[1:])
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> RecordsSettings:
-        """Record all arguments but the env."""
-        self = super().__new__(cls)
-        try:
-            given = dict(inspect.signature(cls).bind_partial(*args, **kwargs).arguments)
-        except TypeError:
-            return self  # __init__ is about to raise the same error
-        given |= given.pop("settings", {})  # what a constructor takes as **settings
-        settings: dict[str, Any] = {
-            name: _recordable(value) for name, value in given.items() if name != "env"
-        }
-        RecordConstructorArgs.__init__(self, **settings)
-        return self
+    defaults = {p.name: p.default for p in inspect.signature(constructor).parameters.values()}
+    plain = {name: _recordable(value) for name, value in given.items()}
+    changed = {
+        name: value
+        for name, value in plain.items()
+        if name not in defaults or value != defaults[name]
+    }
+    RecordConstructorArgs.__init__(wrapper, **changed)
 
 
 def _recordable(value: Any) -> Any:

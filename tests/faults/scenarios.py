@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from adops_wrappers.shaping.methods import trainable_methods
+from adops_wrappers.methods import trainable_methods
 
 SCRIPT = "train/ppo_rnd.py"
 SIZE = (

@@ -7,9 +7,15 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from adops_wrappers import SHAPINGS, IntrinsicRewardWrapper, make_shaping, vector, wrappers
+from adops_wrappers import (
+    SHAPINGS,
+    IntrinsicRewardWrapper,
+    ShapingWrapper,
+    VectorShapingWrapper,
+    make_shaping,
+)
+from adops_wrappers.methods import REQUIRED, method_of
 from adops_wrappers.shaping import ADOPES, GRM, METHODS, PBIM, Method, Shaper, declare, find_method
-from adops_wrappers.shaping.methods import REQUIRED, method_of
 from tests import toolkit as tk
 from tests.shaping.transitions import random_transitions
 
@@ -99,7 +105,7 @@ def test_the_name_that_built_a_shaper_is_kept() -> None:
     assert method_of(type("Own", (PBIM,), {})()) is None
 
 
-def test_a_declared_method_needs_no_wrapper_classes(damped: Method) -> None:
+def test_a_declared_method_needs_no_wrapper_of_its_own(damped: Method) -> None:
     assert find_method("damped") is damped
     assert damped.settings == {"factor": 0.5, "margin": REQUIRED}
     one = make_shaping(
@@ -107,8 +113,8 @@ def test_a_declared_method_needs_no_wrapper_classes(damped: Method) -> None:
     )
     many = IntrinsicRewardWrapper(tk.make_vector("sync", AutoresetMode.SAME_STEP), tk.source)
     many = make_shaping("damped", many, margin=1.0, intrinsic_scale=2.0, add_to_reward=False)
-    assert type(one) is wrappers.ShapingWrapper
-    assert type(many) is vector.ShapingWrapper
+    assert type(one) is ShapingWrapper
+    assert type(many) is VectorShapingWrapper
     one.reset(seed=0)
     info = one.step(1)[4]
     assert info["intrinsic_reward"] == 0.25 * info["raw_intrinsic_reward"] - 1.0

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from adops_wrappers import IntrinsicReturnNormalizer
-from adops_wrappers.shaping.methods import trainable_methods
+from adops_wrappers.methods import trainable_methods
 from adops_wrappers.training import checkpoint
 from adops_wrappers.training.args import PRESETS
 from adops_wrappers.training.encoding import Encoder

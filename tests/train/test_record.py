@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from adops_wrappers.methods import trainable_methods
 from adops_wrappers.shaping import METHODS
-from adops_wrappers.shaping.methods import trainable_methods
 from adops_wrappers.training import checkpoint
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.envs import make_env

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
+from adops_wrappers.methods import trainable_methods
 from adops_wrappers.shaping import METHODS as METHODS_BY_NAME
 from adops_wrappers.shaping import NoShaping
 from adops_wrappers.shaping.gated import GatedADOPS
-from adops_wrappers.shaping.methods import trainable_methods
 from tests.train.scripts import TRAIN, learned, load_script, run_script
 
 pytest.importorskip("minigrid")

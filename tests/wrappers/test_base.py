@@ -20,10 +20,10 @@ from adops_wrappers import (
     PBIMWrapper,
     PBRSWrapper,
     PIESWrapper,
+    ShapingWrapper,
     make_shaping,
 )
 from adops_wrappers.shaping import GRM
-from adops_wrappers.wrappers import ShapingWrapper
 from tests import toolkit as tk
 
 KEYS = ("extrinsic_reward", "raw_intrinsic_reward", "intrinsic_reward", "shaping_correction")
@@ -69,7 +69,11 @@ def test_spec_in_json_holds_the_settings_and_only_names_of_callables() -> None:
     assert rebuilt.shaper.counter.update_every == 3
     env = ADOPSWrapper(gym.make("CartPole-v1"), tk.critic, epsilon=0.5)
     read = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
-    assert read.additional_wrappers[-1].kwargs == {"critic": "<critic>", "epsilon": 0.5}
+    assert read.additional_wrappers[-1].kwargs == {
+        "method": "adops",
+        "critic": "<critic>",
+        "epsilon": 0.5,
+    }
     with pytest.raises(TypeError, match=r"critic must be a CriticHandle or a function.*<critic>"):
         gym.make(read)
 

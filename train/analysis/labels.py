@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from adops_wrappers.shaping.methods import METHODS
+from adops_wrappers.methods import METHODS
 
 DEFAULTS: dict[str, Any] = {
     "env_id": "ALE/MontezumaRevenge-v5",

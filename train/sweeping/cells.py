@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import ppo_rnd
 
-from adops_wrappers.shaping.methods import trainable_methods
+from adops_wrappers.methods import trainable_methods
 from adops_wrappers.training.exit import fail
 
 METHODS = trainable_methods()

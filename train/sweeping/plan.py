@@ -16,7 +16,7 @@ import ppo_rnd
 import torch
 
 from adops_wrappers._files import read_json, write_json
-from adops_wrappers.shaping.methods import METHODS
+from adops_wrappers.methods import METHODS
 from adops_wrappers.training.args import FREE_ON_RESUME
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.envs import env_kind, make_env, ram_game, require_discrete

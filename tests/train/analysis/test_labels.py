@@ -6,7 +6,7 @@ import typing
 import pytest
 from analysis.labels import COLOURS, DEFAULTS, Label
 
-from adops_wrappers.shaping.methods import METHODS
+from adops_wrappers.methods import METHODS
 from tests.train.run_dirs import ENV
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from adops_wrappers.shaping.base import Shaper, constructor_settings
+from adops_wrappers.shaper import Shaper, constructor_settings
 
 REQUIRED = inspect.Parameter.empty
 """Stands in `Method.settings` for the default of a setting that has none."""
@@ -51,7 +51,7 @@ class Method:
     """Whether it learns from all envs together, so that they cannot be split over processes."""
 
     def __post_init__(self) -> None:
-        taken = constructor_settings(self.build or self.shaper)
+        taken = constructor_settings(self.make_shaper)
         for name in (*self.presets, *self.inactive, *self.schedule):
             if name not in taken:
                 raise ValueError(
@@ -65,9 +65,14 @@ class Method:
             )
 
     @property
+    def make_shaper(self) -> Callable[..., Shaper]:
+        """What builds the shaper."""
+        return self.build or self.shaper
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The settings that it reads, with their defaults; `REQUIRED` where there is none."""
-        taken = constructor_settings(self.build or self.shaper)
+        taken = constructor_settings(self.make_shaper)
         silent = {*self.presets, *self.inactive}
         return {name: default for name, default in taken.items() if name not in silent}
 
@@ -83,7 +88,7 @@ class Method:
 
     def make(self, num_envs: int = 1, **settings: Any) -> Shaper:
         """Build the shaper; a setting given here overrides the preset of that name."""
-        shaper = (self.build or self.shaper)(num_envs, **{**self.presets, **settings})
+        shaper = self.make_shaper(num_envs, **{**self.presets, **settings})
         shaper.built_as = self.name
         return shaper
 
@@ -97,6 +102,8 @@ class Method:
 METHODS: dict[str, Method] = {}
 """All methods by name, in the order of their declaration."""
 ALIASES = {"raw": "none"}
+WRAPPER_NAMES: dict[Callable[..., Shaper], str] = {}
+"""The name of the wrapper that users type, by what builds the shaper."""
 
 
 def declare(method: Method) -> Method:

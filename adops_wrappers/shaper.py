@@ -153,7 +153,7 @@ class Shaper(KeepsSettings, ABC):
         return f"{self.name} ({settings})" if settings else self.name
 
 
-def constructor_settings(make: Callable[..., Shaper]) -> dict[str, Any]:
+def constructor_settings(make: Callable[..., Any]) -> dict[str, Any]:
     """Return the settings that a class or function takes, with their defaults.
 
     A constructor that passes on `**settings` has those of its base class too.
