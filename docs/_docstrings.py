@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from importlib import import_module
 from typing import Any
 
 import griffe
@@ -38,9 +40,37 @@ class Docstrings(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite the docstring of one object."""
+        if stands_for_two_classes(obj):
+            describe_as_it_runs(obj)
         if obj.docstring is not None:
             text = obj.docstring.value.replace("\nExample:\n", "\nExamples:\n")
             obj.docstring.value = "\n\n".join(map(typeset, text.split("\n\n")))
+
+
+def stands_for_two_classes(obj: griffe.Object) -> bool:
+    """Whether an object is a name that wraps an `Env` and a `VectorEnv`."""
+    if isinstance(obj, griffe.Function):
+        return any("wrapper_of" in str(decorator.value) for decorator in obj.decorators)
+    return isinstance(obj, griffe.Attribute) and str(obj.value).startswith("EitherWrapper(")
+
+
+def describe_as_it_runs(obj: Any) -> None:
+    """Take signature and docstring from the live object, which writes `**settings` out."""
+    live = getattr(import_module(obj.module.path), obj.name)
+    _, text = live.__doc__.split("\n\n", 1)  # without the signature in its first line
+    obj.docstring = griffe.Docstring(text, parent=obj)
+    if isinstance(obj, griffe.Function):
+        obj.parameters = griffe.Parameters(*map(_parameter, live.__signature__.parameters.values()))
+        obj.returns = None
+
+
+def _parameter(live: inspect.Parameter) -> griffe.Parameter:
+    return griffe.Parameter(
+        live.name,
+        kind=getattr(griffe.ParameterKind, live.kind.name.lower()),
+        annotation=None if live.name == "env" else inspect.formatannotation(live.annotation),
+        default=None if live.default is live.empty else repr(live.default),
+    )
 
 
 def typeset(paragraph: str) -> str:

@@ -183,6 +183,17 @@ def ADOPSWrapper(env: Any, critic: AnyCritic, **settings: Unpack[ADOPSSettings])
         >>> info = env.step(0)[4]  # R = -1 and F = 0.5: the total -0.5 has the right sign
         >>> print(info["intrinsic_reward"], info["shaping_correction"])
         0.5 0.0
+
+        The same for a vector env: R = -1, and the second bonus is cut to 0.9.
+
+        >>> import numpy as np
+        >>> critic = lambda obs: (np.zeros(2), np.zeros(2))
+        >>> env = gym.make_vec("CliffWalking-v1", num_envs=2)
+        >>> env = IntrinsicRewardWrapper(env, lambda s, a, next_s: np.array([0.5, 3.0]))
+        >>> env = ADOPSWrapper(env, critic, epsilon=0.1)
+        >>> _ = env.reset(seed=0)
+        >>> env.step(np.array([0, 0]))[4]["intrinsic_reward"]
+        array([0.5, 0.9])
     """
 
 

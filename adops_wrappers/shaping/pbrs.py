@@ -57,7 +57,9 @@ def PBRSWrapper(
 
     Args:
         env: The env.
-        potential: `potential(obs, t)`, t being the steps taken in the episode.
+        potential: `potential(obs, t)`, t being the steps taken in the episode. For a vector env it
+            takes a batch and the array of t; where a SAME_STEP env ends episodes, also the final
+            observations alone.
         gamma: The discount of the learner's return.
 
     Example:

@@ -39,6 +39,7 @@ class EitherWrapper(Generic[Settings, Single, Vector]):
         self._single, self._vector = single, vector
         self.__name__ = self.__qualname__ = name or described.__name__
         self.__module__ = described.__module__
+        self.__wrapped__ = described  # doctest runs the example of what wraps a function
         self.__signature__ = self._signature(described)
         # `help` shows no signature of an object, so the docstring begins with it.
         self.__doc__ = f"{self.__name__}{self._shown()}\n\n{self._documentation(described)}"

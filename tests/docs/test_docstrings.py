@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,3 +38,30 @@ def docstrings(monkeypatch: pytest.MonkeyPatch) -> Any:
 )
 def test_formulas(docstrings: Any, plain: str, latex: str) -> None:
     assert docstrings.typeset(plain) == latex
+
+
+def test_every_public_name_has_a_place_on_the_api_pages() -> None:
+    import adops_wrappers
+
+    pages = "".join(page.read_text() for page in (DOCS / "api").glob("*.md"))
+    on_pages = re.findall(r"^::: adops_wrappers\.(.+)$", pages, re.MULTILINE)
+    public = {*adops_wrappers.__all__, *adops_wrappers._NEED_TORCH} - {"envs"}
+    assert sorted(on_pages) == sorted(public)
+
+
+def test_names_for_two_classes_are_documented_as_they_run(docstrings: Any) -> None:
+    import griffe
+
+    package = griffe.load(
+        "adops_wrappers",
+        search_paths=[str(DOCS.parent)],
+        extensions=griffe.load_extensions(docstrings.Docstrings),
+    )
+    wrapper: Any = package["shaping.adops.ADOPSWrapper"]
+    assert "(env, critic: " in wrapper.signature()
+    assert "epsilon: float = 1e-07" in wrapper.signature()
+    assert "add_to_reward: bool = True" in wrapper.signature()
+    assert "add_to_reward: Whether the reward is R + F′" in wrapper.docstring.value
+    assert wrapper.docstring.value.startswith("F′ = F + F₂")
+    source: Any = package["wrappers.bonus.IntrinsicRewardWrapper"]
+    assert "quiet_steps: The number of steps" in source.docstring.value
