@@ -40,35 +40,50 @@ class Docstrings(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite the docstring of one object."""
-        if stands_for_two_classes(obj):
-            describe_as_it_runs(obj)
         if obj.docstring is not None:
             text = obj.docstring.value.replace("\nExample:\n", "\nExamples:\n")
             obj.docstring.value = "\n\n".join(map(typeset, text.split("\n\n")))
 
+    def on_module(self, *, mod: griffe.Module, **kwargs: Any) -> None:
+        """Show the names that wrap an `Env` and a `VectorEnv` as the functions that they are."""
+        for obj in list(mod.members.values()):
+            if wraps_either_kind(obj):
+                function = as_it_runs(obj)
+                mod.set_member(obj.name, function)
+                self.on_object(obj=function)
 
-def stands_for_two_classes(obj: griffe.Object) -> bool:
+
+def wraps_either_kind(obj: griffe.Object | griffe.Alias) -> bool:
     """Whether an object is a name that wraps an `Env` and a `VectorEnv`."""
+    if obj.is_alias:
+        return False
     if isinstance(obj, griffe.Function):
         return any("wrapper_of" in str(decorator.value) for decorator in obj.decorators)
     return isinstance(obj, griffe.Attribute) and str(obj.value).startswith("EitherWrapper(")
 
 
-def describe_as_it_runs(obj: Any) -> None:
-    """Take signature and docstring from the live object, which writes `**settings` out."""
+def as_it_runs(obj: Any) -> griffe.Function:
+    """Return a function with the live object's signature, which writes `**settings` out."""
     live = getattr(import_module(obj.module.path), obj.name)
     _, text = live.__doc__.split("\n\n", 1)  # without the signature in its first line
-    obj.docstring = griffe.Docstring(text, parent=obj)
-    if isinstance(obj, griffe.Function):
-        obj.parameters = griffe.Parameters(*map(_parameter, live.__signature__.parameters.values()))
-        obj.returns = None
+    parameters = map(_parameter, live.__signature__.parameters.values())
+    function = griffe.Function(
+        obj.name,
+        parameters=griffe.Parameters(*parameters),
+        lineno=obj.lineno,
+        endlineno=obj.endlineno,
+        parent=obj.parent,
+    )
+    function.docstring = griffe.Docstring(text, parent=function, lineno=obj.lineno)
+    return function
 
 
 def _parameter(live: inspect.Parameter) -> griffe.Parameter:
+    written = inspect.formatannotation(live.annotation)
     return griffe.Parameter(
         live.name,
         kind=getattr(griffe.ParameterKind, live.kind.name.lower()),
-        annotation=None if live.name == "env" else inspect.formatannotation(live.annotation),
+        annotation="Env | VectorEnv" if live.name == "env" else written,
         default=None if live.default is live.empty else repr(live.default),
     )
 

@@ -39,7 +39,7 @@ def test_the_steps_lead_to_a_method_that_works_everywhere(tmp_path: Path) -> Non
         (tmp_path / name).write_text(content, encoding="utf-8")
     new = ["-q", "-p", "no:cacheprovider", "tests/shaping", "-k", "test_budget or test_methods"]
     assert "passed" in run(tmp_path, "-m", "pytest", *new)
-    example = ["-q", "-p", "no:cacheprovider", "--doctest-modules", list(files)[0]]
+    example = ["-q", "-p", "no:cacheprovider", "--doctest-modules", next(iter(files))]
     assert "1 passed" in run(tmp_path, "-m", "pytest", *example)
     listing = "import adops_wrappers; print(*adops_wrappers.SHAPINGS)"
     assert run(tmp_path, "-c", listing).split()[-1] == "budget"

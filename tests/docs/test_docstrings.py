@@ -58,7 +58,7 @@ def test_names_for_two_classes_are_documented_as_they_run(docstrings: Any) -> No
         extensions=griffe.load_extensions(docstrings.Docstrings),
     )
     wrapper: Any = package["shaping.adops.ADOPSWrapper"]
-    assert "(env, critic: " in wrapper.signature()
+    assert "(env: Env | VectorEnv, critic: " in wrapper.signature()
     assert "epsilon: float = 1e-07" in wrapper.signature()
     assert "add_to_reward: bool = True" in wrapper.signature()
     assert "add_to_reward: Whether the reward is R + F′" in wrapper.docstring.value
