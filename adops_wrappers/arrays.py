@@ -36,6 +36,8 @@ def one_per_row(
     what: str, values: Any, rows: int, of: Literal["environments", "observations"]
 ) -> FloatArray:
     """Return a float64 copy of shape (rows,), or raise unless there is one value for each row."""
+    if type(values) is np.ndarray and values.shape == (rows,):
+        return values.astype(np.float64)  # the usual case; always a copy
     array = to_float64(values)
     if array.size != rows or array.shape not in ((), (1,), (rows,), (rows, 1)):
         raise ValueError(
@@ -56,6 +58,14 @@ def copy_observation(obs: Any) -> Any:
     if type(obs) is tuple:
         return tuple(copy_observation(value) for value in obs)
     return deepcopy(obs)
+
+
+def independent(*arrays: Any) -> list[Any]:
+    """Return copies of arrays or scalars, which share no memory with what was given."""
+    copies = []
+    for array in arrays:
+        copies.append(array.copy() if type(array) is np.ndarray else copy_observation(array))
+    return copies
 
 
 def to_host(obs: Any) -> Any:
@@ -85,22 +95,22 @@ def same_observation(first: Any, second: Any) -> bool:
             and len(first) == len(second)
             and all(map(same_observation, first, second))
         )
-    left, right = to_numpy(first), to_numpy(second)
+    left = first if type(first) is np.ndarray else to_numpy(first)
+    right = second if type(second) is np.ndarray else to_numpy(second)
     if left.shape != right.shape:
         return False
     # Most observations already differ in their first row, which saves comparing the rest.
-    if left.size > 4096 and not _equal(left[:1], right[:1]):
-        return False
-    return _equal(left, right)
+    parts = ((left[:1], right[:1]), (left, right)) if left.size > 4096 else ((left, right),)
+    for one, other in parts:
+        differ = np.asarray(one != other)
+        if differ.any() and not _are_nan(one[differ], other[differ]):
+            return False
+    return True
 
 
-def _equal(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> bool:
-    """Compare arrays of one shape; NaN equals NaN."""
-    differ = np.asarray(left != right).ravel()
-    if not differ.any():
-        return True
-    lone, other = left.ravel()[differ], right.ravel()[differ]
-    return bool(lone[0] != lone[0] and (lone != lone).all() and (other != other).all())
+def _are_nan(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> bool:
+    """Whether all values are NaN on both sides, which counts as equal."""
+    return bool(left[0] != left[0] and (left != left).all() and (right != right).all())
 
 
 def select_rows(space: gym.Space[Any], batch: Any, rows: BoolArray) -> Any:

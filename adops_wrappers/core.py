@@ -98,7 +98,9 @@ class ShapingCore(KeepsSettings):
         self._acted_on: Any = None
         self._warned_large = False
         self.observers: list[Observer] = []
-        """Whoever is shown the transitions; a learning critic joins them."""
+        """Whoever is shown the transitions, by `join`."""
+        if self.critic is not None or potential is not None:
+            self.episodes.keep_observation()
         if consults_critic and self.critic is not None:
             self.critic.attach(layout, shaper.discounts, self.int_bootstrap)
 
@@ -132,6 +134,8 @@ class ShapingCore(KeepsSettings):
             self.critic.attach(self.layout, self.shaper.discounts, self.int_bootstrap)
         if self.potential is None:
             self.potential = potential
+        if self.critic is not None or self.potential is not None:
+            self.episodes.keep_observation()
         self._now = None
 
     def _has_critic(self, critic: Any) -> bool:
@@ -144,7 +148,6 @@ class ShapingCore(KeepsSettings):
             self.critic.require_agent_in_this_process()
         if self._moves_episodes:
             self.episodes.reset(obs, mask)
-        self._keep_observation()
         if self.critic is not None:
             self.critic.follow(self, self.episodes, anew=mask is None)
         self.shaper.reset(mask)
@@ -154,26 +157,38 @@ class ShapingCore(KeepsSettings):
 
     def before_step(self) -> None:
         """Look at s before the env overwrites it."""
-        self.episodes.require_reset_done()
-        critic = self.critic if self.consults_critic else None
-        # Asked at every step: the agent's function may be registered at any time.
-        if critic is not None and critic.needs_observations:
-            critic.learn_from(self)
-            if critic not in self.observers:
-                self.observers.append(critic)
-        self._keep_observation()
-        self._acted_on = self.episodes.last_obs
-        if self._now is None or self._outdated():
-            self._now = self._estimate(self._acted_on, self.episodes.elapsed)
+        episodes, critic = self.episodes, self.critic
+        if episodes.last_obs is None:
+            episodes.require_reset_done()
+        self._acted_on = episodes.last_obs
+        if self.consults_critic and critic is not None:
+            # Asked at every step: the agent's function may be registered at any time.
+            if critic.needs_observations:
+                self._let_learn(critic)
+            if not critic.remembers or critic.version != self._seen_version:
+                self._now = None
+        if self._now is None:
+            self._now = self._estimate(self._acted_on, episodes.elapsed)
+
+    def _let_learn(self, critic: CriticHandle) -> None:
+        critic.learn_from(self)
+        if critic not in self.observers:
+            self.join(critic)
+
+    def join(self, observer: Observer) -> None:
+        """Show an observer all transitions from now on; `observers.remove` ends it."""
+        self.observers.append(observer)
+        if observer.needs_observations:
+            self.episodes.keep_observation()
 
     def advance(self, obs: Any, ended: BoolArray, info: dict[str, Any]) -> BoolArray:
         """Follow what the env did; return the rows for which it was a real transition."""
+        episodes = self.episodes
         if self._moves_episodes:
-            self.episodes.advance(obs, ended, info)
-        self._keep_observation()
-        if self.critic is not None:
-            self.critic.follow(self, self.episodes, acted_on=self._acted_on)
-        return self.episodes.valid
+            episodes.advance(obs, ended, info)
+        if self.critic is not None and self.critic.has_hidden_state:
+            self.critic.follow(self, episodes, acted_on=self._acted_on)
+        return episodes.valid
 
     def shape(
         self,
@@ -186,14 +201,19 @@ class ShapingCore(KeepsSettings):
     ) -> Outcome:
         """Return F′ for the step that `advance` has just followed."""
         assert self._now is not None
-        now, valid = self._now, self.episodes.valid
-        self._check_finite(reward, intrinsic)
+        now, episodes = self._now, self.episodes
+        if not np.isfinite(reward + intrinsic).all():
+            self._check_finite(reward, intrinsic)
         # `last_obs` comes last: the agent asks about it next, and a network with preallocated
         # outputs keeps one answer only. It is s′, except in rows already reset (SAME_STEP).
-        advantage_ext = self._advantage_ext(now, action)
-        final = self._look_at_final_rows()
-        after = self._estimate(self.episodes.last_obs, self.episodes.elapsed)
-        next_values, final_values = self._put_in_place(after, final)
+        advantage_ext = final = final_values = None
+        if now.q_ext is not None or (self.critic is not None and self.critic.gives_q_of_actions):
+            advantage_ext = self._advantage_ext(now, action)
+        if episodes.resets_within_step and (self.critic or self.potential) is not None:
+            final = self._look_at_final_rows()
+        after = next_values = self._estimate(episodes.last_obs, episodes.elapsed)
+        if final is not None:
+            next_values, final_values = self._put_in_place(after, final)
         next_value_int = next_values.value_int
         if self.int_bootstrap == "none":
             next_value_int = np.where(terminated, 0.0, next_value_int)
@@ -207,12 +227,13 @@ class ShapingCore(KeepsSettings):
             advantage_ext=advantage_ext,
             terminated=terminated,
             truncated=truncated,
-            valid=valid,
+            valid=episodes.valid,
             potential=now.potential,
             next_potential=next_values.potential,
         )
         shaped = self.shaper.step(transition)
-        self._check_size(shaped)
+        if not np.abs(shaped).max() <= LARGE_REWARD:  # NaN as well
+            self._check_size(shaped)
         self._now = after
         if self.observers:
             self._show(
@@ -221,7 +242,7 @@ class ShapingCore(KeepsSettings):
         return Outcome(shaped, final_values)
 
     def _show(self, transition: Transition) -> None:
-        if self._observations_needed:
+        if any(observer.needs_observations for observer in self.observers):
             transition = transition._replace(
                 observation=self._acted_on, next_observation=self.episodes.next_observations()
             )
@@ -229,15 +250,6 @@ class ShapingCore(KeepsSettings):
         for observer in list(self.observers):
             if observer is not self.critic or self.critic.learner is self:
                 observer.observe(transition)
-
-    @property
-    def _observations_needed(self) -> bool:
-        return any(observer.needs_observations for observer in self.observers)
-
-    def _keep_observation(self) -> None:
-        """Keep a copy of s, if one is needed, that neither env nor agent can overwrite."""
-        if self._looks_at_states() or self._observations_needed:
-            self.episodes.keep_observation()
 
     def close(self) -> None:
         """Let a critic that has learned from this stack learn from another."""
@@ -249,16 +261,6 @@ class ShapingCore(KeepsSettings):
         self.episodes.forget()
         self._now = None
 
-    def _outdated(self) -> bool:
-        return (
-            self.consults_critic
-            and self.critic is not None
-            and (not self.critic.remembers or self.critic.version != self._seen_version)
-        )
-
-    def _looks_at_states(self) -> bool:
-        return self.critic is not None or self.potential is not None
-
     def _estimate(self, obs: Any, elapsed: Any) -> Estimates:
         """Return the estimates of all rows, from the handle's memory where it has them."""
         value_ext = value_int = self._zeros
@@ -267,6 +269,8 @@ class ShapingCore(KeepsSettings):
             self._seen_version = self.critic.version
             rows = self.layout.num_envs
             value_ext, value_int, q_ext = self.critic.estimate(obs, rows, unchanging=True)
+        if self.potential is None:
+            return Estimates(value_ext, value_int, q_ext, None)
         potential = potential_values(self.potential, self.layout, obs, elapsed)
         return Estimates(value_ext, value_int, q_ext, potential)
 
@@ -275,11 +279,9 @@ class ShapingCore(KeepsSettings):
         space, valid = self.layout.action_space, self.episodes.valid
         return chosen_advantage(now, critic, self._acted_on, action, valid, space)
 
-    def _look_at_final_rows(self) -> Estimates | None:
+    def _look_at_final_rows(self) -> Estimates:
         """Return the estimates of the final observations that a reset has replaced (SAME_STEP)."""
         episodes = self.episodes
-        if not (episodes.resets_within_step and self._looks_at_states()):
-            return None
         ended, final_obs = episodes.ended, episodes.final_observations()
         time = episodes.steps[ended] + 1
         value_ext = value_int = np.zeros(len(time))
@@ -296,11 +298,9 @@ class ShapingCore(KeepsSettings):
         return Estimates(value_ext, value_int, None, potential)
 
     def _put_in_place(
-        self, after: Estimates, final: Estimates | None
+        self, after: Estimates, final: Estimates
     ) -> tuple[Estimates, tuple[FloatArray, FloatArray] | None]:
         """Return the estimates of the true s′ of all rows, and the final values for `info`."""
-        if final is None:
-            return after, None
         ended = self.episodes.ended
         final_values = None
         if self.critic is not None:
@@ -310,8 +310,6 @@ class ShapingCore(KeepsSettings):
         return after.with_rows(ended, final, keep_value_int=keep_value_int), final_values
 
     def _check_finite(self, reward: FloatArray, intrinsic: FloatArray) -> None:
-        if np.isfinite(reward + intrinsic).all():
-            return
         for name, values, advice in (
             ("intrinsic reward", intrinsic, "check the source"),
             ("extrinsic reward", reward, "check the env and the wrappers below"),
@@ -327,8 +325,6 @@ class ShapingCore(KeepsSettings):
 
     def _check_size(self, shaped: FloatArray) -> None:
         size = np.abs(shaped)
-        if size.max() <= LARGE_REWARD:
-            return
         row = int(np.argmax(size))
         facts = (
             f"{self.shaper.describe()} emitted F' = {shaped[row]:.3g} for environment {row}, "

@@ -66,6 +66,12 @@ class CriticHandle:
 
     remembers = True
     """False for a bare callable: nothing announces that its parameters have changed."""
+    gives_q_of_actions = False
+    """Whether the registered function has a method `q_ext_of(obs, action)`."""
+    learns_itself = False
+    """Whether it learns whatever function is registered; see `TDCritic`."""
+    has_hidden_state = False
+    """Whether it must `follow` every step; see `RecurrentCritic`."""
 
     def __init__(
         self, fn: Callable[[Any], Any] | None = None, *, fixed_batch: bool = False
@@ -74,7 +80,8 @@ class CriticHandle:
         self.frozen = False
         """While True nothing is learned and nothing is kept (`evaluation_mode` sets it)."""
         self._process = os.getpid()
-        self._learns = False
+        self.needs_observations = False
+        """Whether the registered function learns: whether it has a method `observe(transition)`."""
         self._learner: weakref.ref[Any] | None = None
         self._q_ext_of: Callable[[Any, Any], Any] | None = None
         self._fn: Callable[[Any], Any] | None = None
@@ -94,8 +101,9 @@ class CriticHandle:
                 f"{type(fn).__name__}."
             )
         self._fn = fn
-        self._learns = hasattr(fn, "observe")
+        self.needs_observations = self.learns_itself or hasattr(fn, "observe")
         self._q_ext_of = getattr(fn, "q_ext_of", None)
+        self.gives_q_of_actions = self._q_ext_of is not None
         self._process = os.getpid()
         self.updated()
 
@@ -113,19 +121,20 @@ class CriticHandle:
         return self._answer_to(obs, unchanging=False)
 
     def _answer_to(self, obs: Any, *, unchanging: bool) -> Any:
-        if not (self._has_answer and same_observation(self._seen, obs)):
-            answer = self.evaluate(obs)
-            if not self.remembers:
-                return answer
-            self.remember(obs, answer, unchanging=unchanging)
-        return self._answer
+        if self._has_answer and same_observation(self._seen, obs):
+            return self._answer
+        answer = self.evaluate(obs)
+        if self.remembers:
+            # A copy: envs with copy=False write the next observation into the same array.
+            self._seen = obs if unchanging else copy_observation(obs)
+            self._answer, self._has_answer = answer, True
+        return answer
 
     def remember(self, obs: Any, answer: Any, *, unchanging: bool = False) -> None:
         """Remember the agent's output for `obs`, so that no wrapper asks for it again.
 
         With `unchanging` the caller promises never to write into `obs`: no copy is kept.
         """
-        # A copy: envs with copy=False write the next observation into the same array.
         self._seen = obs if unchanging else copy_observation(obs)
         self._answer, self._has_answer = answer, True
 
@@ -146,11 +155,6 @@ class CriticHandle:
 
         Only a critic that learns needs them.
         """
-
-    @property
-    def needs_observations(self) -> bool:
-        """Whether the registered function learns: whether it has a method `observe(transition)`."""
-        return self._learns
 
     @property
     def learner(self) -> Any:
@@ -201,7 +205,7 @@ class CriticHandle:
 
     def observe(self, transition: Transition) -> None:
         """Show the registered function what the wrapper has seen, if it learns from it."""
-        if self._learns and not self.frozen:
+        if self.needs_observations and not self.frozen:
             self._fn.observe(transition)  # type: ignore[union-attr]
 
     def q_ext_of(self, obs: Any, action: Any) -> Any:
@@ -227,7 +231,7 @@ class CriticHandle:
                 "fn(obs) -> (value_ext, value_int) before stepping the env."
             )
         # A network with preallocated outputs is about to overwrite the answer in memory.
-        self._forget()
+        self._has_answer, self._seen, self._answer = False, None, None
         return self._fn(obs)
 
     def estimate(self, obs: Any, num_envs: int, *, unchanging: bool = False) -> ValueEstimates:
@@ -277,15 +281,14 @@ def value_estimates(answer: Any, num_envs: int) -> ValueEstimates:
             "The critic must return an object with .value_ext and .value_int, or a tuple "
             f"(value_ext, value_int[, q_ext]); it returned {_summary(answer)}."
         )
+    value_ext = one_per_row("The critic's value_ext", value_ext, num_envs, "observations")
+    value_int = one_per_row("The critic's value_int", value_int, num_envs, "observations")
+    if not np.isfinite(value_ext + value_int).all():
+        _finite("value_ext", value_ext)
+        _finite("value_int", value_int)
     return ValueEstimates(
-        _values("value_ext", value_ext, num_envs),
-        _values("value_int", value_int, num_envs),
-        None if q_ext is None else _q_values(q_ext, num_envs),
+        value_ext, value_int, None if q_ext is None else _q_values(q_ext, num_envs)
     )
-
-
-def _values(name: str, values: Any, num_envs: int) -> FloatArray:
-    return _finite(name, one_per_row(f"The critic's {name}", values, num_envs, "observations"))
 
 
 def _q_values(values: Any, num_envs: int) -> FloatArray:

@@ -183,13 +183,17 @@ class EpisodeTracker(KeepsSettings):
         """Rows whose next step only resets them (NEXT_STEP)."""
         self.last_obs: Any = None
         """The observation on which the next action is taken; None before a full reset."""
-        self._obs_is_a_copy = False
+        self.keeps_copies = False
+        """Whether `last_obs` is a copy that neither env nor agent can overwrite: true as soon as
+        somebody who looks at states after a step has called `keep_observation`."""
         self.steps = self.elapsed
         """`elapsed` before the last step."""
         self.valid = ~self.pending_reset
         """The rows for which the last step was a real transition."""
         self.ended = self.pending_reset
         """The rows whose episode the last step ended."""
+        self.resets_within_step = False
+        """Whether `last_obs` begins a new episode in the rows in `ended` (SAME_STEP)."""
         self._info: dict[str, Any] = {}
         self._final_obs: Any = None
 
@@ -205,7 +209,7 @@ class EpisodeTracker(KeepsSettings):
             self.pending_reset = self.pending_reset & ~mask
             if batch_length(space, obs) != rows:  # envpool returns only the rows that it reset
                 obs = replace_rows(space, self.last_obs, mask, obs)
-        self.last_obs, self._obs_is_a_copy = obs, False
+        self.last_obs = copy_observation(obs) if self.keeps_copies else obs
 
     def require_reset_done(self) -> None:
         """Raise unless there is a full observation to act on."""
@@ -227,26 +231,24 @@ class EpisodeTracker(KeepsSettings):
         self.steps, self.valid, self.ended = self.elapsed, ~self.pending_reset, ended
         if self.same_step:
             self.elapsed = np.where(ended, 0, self.elapsed + 1)
+            self.resets_within_step = bool(ended.any())
         else:
             self.elapsed = np.where(self.valid, self.elapsed + 1, 0)
             if self._next_step:
                 self.pending_reset = ended & self.valid
-        self.last_obs, self._obs_is_a_copy = obs, False
+        if self.keeps_copies:
+            obs = obs.copy() if type(obs) is np.ndarray else copy_observation(obs)
+        self.last_obs = obs
         self._info, self._final_obs = info, None
 
     def keep_observation(self) -> None:
-        """Make `last_obs` a copy, once, that neither env nor agent can overwrite."""
-        if not self._obs_is_a_copy:
-            self.last_obs, self._obs_is_a_copy = copy_observation(self.last_obs), True
+        """Let `last_obs` be a copy, from now on, that neither env nor agent can overwrite."""
+        if not self.keeps_copies:
+            self.keeps_copies, self.last_obs = True, copy_observation(self.last_obs)
 
     def forget(self) -> None:
         """After an error: only a full reset makes the state of all rows consistent again."""
         self.last_obs = None
-
-    @property
-    def resets_within_step(self) -> bool:
-        """Whether `last_obs` begins a new episode in the rows in `ended` (SAME_STEP)."""
-        return self.same_step and bool(self.ended.any())
 
     def final_observations(self) -> Any:
         """Return the batch of true last observations of the rows in `ended` (SAME_STEP)."""
@@ -290,7 +292,7 @@ class EpisodeTracker(KeepsSettings):
         self.pending_reset = restore_array(
             "the pending resets", state["pending_reset"], self.pending_reset
         )
-        self.last_obs, self._obs_is_a_copy = copy_observation(last_obs), True
+        self.last_obs = copy_observation(last_obs)
 
 
 def final_observation_key(info: dict[str, Any]) -> str | None:

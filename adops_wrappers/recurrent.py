@@ -51,6 +51,8 @@ class RecurrentCritic(CriticHandle):
         36 (3, 0.0) 2
     """
 
+    has_hidden_state = True
+
     def __init__(self, fn: Callable[[Any, Any, Any], Any] | None = None) -> None:
         self.state: Any = None
         """The state before the current observations: what a recurrent learner starts from."""

@@ -89,7 +89,7 @@ class AdvantageClampCallback(BaseCallback):
             self.critic, int_bootstrap=None if self._core.consults_critic else "none"
         )
         if self not in self._core.observers:
-            self._core.observers.append(self)
+            self._core.join(self)
 
     def reset(self, mask: BoolArray | None) -> None:
         """Do nothing: a reset by hand ends no step of the rollout."""

@@ -84,6 +84,8 @@ class TDCritic(CriticHandle, LearnsStreams):
 
     state_depends_on = ("intrinsic_target", "learning_rate", "replay_size")
 
+    learns_itself = True
+
     def __init__(
         self,
         observation_space: gym.Space[Any],
@@ -145,11 +147,6 @@ class TDCritic(CriticHandle, LearnsStreams):
     @property
     def _outputs(self) -> int:
         return 2 + (0 if self._actions is None else int(self._actions.n))
-
-    @property
-    def needs_observations(self) -> bool:
-        """True: it learns from what the wrapper sees."""
-        return True
 
     def attach(
         self, layout: EnvLayout, discounts: tuple[float, float] | None, int_bootstrap: str

@@ -47,7 +47,7 @@ def run(env: Any, mode: AutoresetMode, steps: int = 30) -> list[Any]:
 def test_observer_is_shown_the_transition_that_the_method_acted_on(mode: AutoresetMode) -> None:
     env = stack("adops", mode, CriticHandle(tk.critic), **GAMMAS)
     ear = Ear()
-    env.core.observers.append(ear)
+    env.core.join(ear)
     shaped = run(env, mode)
     heard = [entry for entry in ear.heard if isinstance(entry, Transition)]
     again = [ADOPS(3, **GAMMAS).step(t).tolist() for t in heard]
@@ -67,11 +67,11 @@ def test_consulting_gives_every_method_the_same_transition_and_leaves_f_as_it_is
     env = stack("grm", mode, None)
     env.core.consult(tk.critic, potential=tk.potential)
     ear = Ear()
-    env.core.observers.append(ear)
+    env.core.join(ear)
     assert run(env, mode) == plain
     reference = stack("adops", mode, tk.critic)
     expected = Ear()
-    reference.core.observers.append(expected)
+    reference.core.join(expected)
     run(reference, mode)
     for seen, want in zip(ear.heard, expected.heard, strict=True):
         if isinstance(want, Transition):
@@ -104,7 +104,8 @@ class Looker(Ear):
 def test_any_number_of_observers_may_listen_and_stop(mode: AutoresetMode) -> None:
     env = stack("pies", mode, None, intrinsic_scale=0.5, update_every=1, decay_updates=40)
     ear, looker = Ear(), Looker()
-    env.core.observers += [ear, looker]
+    env.core.join(ear)
+    env.core.join(looker)
     bonus = []
     env.reset(seed=3)
     for action in np.random.default_rng(0).integers(0, 3, (6, 3)):

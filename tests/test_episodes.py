@@ -14,6 +14,7 @@ from gymnasium.wrappers import Autoreset
 
 from adops_wrappers import (
     SHAPINGS,
+    WRAPPERS,
     ADOPSWrapper,
     CriticHandle,
     IntrinsicRewardWrapper,
@@ -21,7 +22,6 @@ from adops_wrappers import (
     PBIMWrapper,
     PIESWrapper,
     make_shaping,
-    vector,
 )
 from adops_wrappers.inspect import ShapingRecorder
 from tests import toolkit as tk
@@ -246,7 +246,8 @@ def test_a_single_env_may_reset_itself_in_the_step_after_the_last_alone() -> Non
 def test_the_mode_is_kept_in_the_spec(mode: Any) -> None:
     env = PIESWrapper(gym.make("CartPole-v1"), autoreset_mode=mode)
     assert json.loads(env.spec.to_json())["additional_wrappers"][-1]["kwargs"] == {
-        "autoreset_mode": "NextStep"
+        "method": "pies",
+        "autoreset_mode": "NextStep",
     }
     read = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
     for spec in (env.spec, read):
@@ -254,8 +255,8 @@ def test_the_mode_is_kept_in_the_spec(mode: Any) -> None:
 
 
 def test_every_wrapper_takes_the_mode() -> None:
-    for name in vector.__all__:
-        assert "autoreset_mode" in inspect.signature(getattr(vector, name)).parameters
+    for wrapper in (*WRAPPERS.values(), IntrinsicRewardWrapper, ShapingRecorder):
+        assert "autoreset_mode" in inspect.signature(wrapper).parameters
     for name in SHAPINGS:
         extra = {"pbrs": {"potential": tk.potential, "gamma": 0.9}}.get(name, {})
         env = make_shaping(name, Silent(), tk.critic, autoreset_mode=SAME_STEP, **extra)

@@ -110,7 +110,7 @@ class Stack:
         settings = SETTINGS.get(method, {})
         handle = CriticHandle(self.critic)
         self.env = make_shaping(name, env, handle, add_to_reward=adds, **settings)
-        self.env.core.observers.append(self.watches)
+        self.env.core.join(self.watches)
         self.obs, _ = self.env.reset(seed=3)
 
     def step(self, action: Any) -> dict[str, np.ndarray]:

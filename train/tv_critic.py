@@ -131,7 +131,7 @@ def measure(size: str, seed: int, iterations: int) -> dict[str, Any]:
 
         def with_watcher(*stack: Any) -> Any:
             envs = wrap_stack(*stack)
-            envs.core.observers.append(watcher)
+            envs.core.join(watcher)
             return envs
 
         ppo_rnd.wrap_stack = with_watcher

@@ -81,7 +81,7 @@ class RecorderCore:
         self._columns: list[str] = []
         """Optional fields of the `Transition` that this recording has."""
         self._meta: dict[str, Any] = {}
-        core.observers.append(self)
+        core.join(self)
         self._on_exit = weakref.finalize(self, _finish, self.writer, self._meta)
 
     @property

@@ -56,26 +56,26 @@ class CountBonus(KeepsSettings):
     ) -> float | FloatArray:
         """Return the bonus of one observation, or of a batch where `valid` is a mask."""
         if isinstance(valid, np.ndarray):
-            keys = self._batch_keys(next_obs, len(valid))
-            visits = [
-                self._visit(key, row) if real else 1
-                for row, (key, real) in enumerate(zip(keys, valid, strict=True))
-            ]
+            visits = self._visits(self._batch_keys(next_obs, len(valid)), valid.tolist())
             return np.where(valid, self.scale / np.sqrt(visits), 0.0)
         if not valid:
             return 0.0
-        key = self.key(next_obs) if self.key else _digest(_batch_bytes(next_obs, None)[0])
-        return float(self.scale / np.sqrt(self._visit(key, 0)))
+        key = self.key(next_obs) if self.key else _digests(_batch_bytes(next_obs, None))[0]
+        return float(self.scale / np.sqrt(self._visits([key], [True])[0]))
 
-    def _visit(self, key: Hashable, row: int) -> int:
-        visits = self.counts.get(key, 0) + 1
-        if not self.frozen:
-            self.counts[key] = visits
+    def _visits(self, keys: Sequence[Hashable], valid: Sequence[bool]) -> list[int]:
+        """Count one visit of each row's key, and return its number; 1 in rows not `valid`."""
+        visits, counts = [1] * len(keys), self.counts
+        for row, key in enumerate(keys):
+            if valid[row]:
+                visits[row] = number = counts.get(key, 0) + 1
+                if not self.frozen:
+                    counts[key] = number
         return visits
 
-    def _batch_keys(self, batch: Any, rows: int) -> list[Hashable]:
+    def _batch_keys(self, batch: Any, rows: int) -> Sequence[Hashable]:
         if self.key is None:
-            return [_digest(row) for row in _batch_bytes(batch, rows)]
+            return _digests(_batch_bytes(batch, rows))
         if isinstance(batch, np.ndarray):
             return [self.key(row) for row in batch]
         return [self.key(_row(batch, i)) for i in range(rows)]
@@ -117,10 +117,13 @@ class EpisodicCountBonus(CountBonus):
         self.episodes: dict[int, dict[Hashable, int]] = {}
         """The counts of each row's running episode."""
 
-    def _visit(self, key: Hashable, row: int) -> int:
-        counts = self.episodes.setdefault(row, {})
-        counts[key] = counts.get(key, 0) + 1
-        return counts[key]
+    def _visits(self, keys: Sequence[Hashable], valid: Sequence[bool]) -> list[int]:
+        visits = [1] * len(keys)
+        for row, key in enumerate(keys):
+            if valid[row]:
+                counts = self.episodes.setdefault(row, {})
+                visits[row] = counts[key] = counts.get(key, 0) + 1
+        return visits
 
     def reset_episodes(self, mask: BoolArray) -> None:
         """Forget the counts of the rows in `mask`."""
@@ -138,9 +141,14 @@ class EpisodicCountBonus(CountBonus):
         self.episodes = {row: dict(counts) for row, counts in state["episodes"].items()}
 
 
-def _digest(row: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
-    data = row.tobytes()
-    return data if len(data) <= _LONGEST_KEY else blake2b(data, digest_size=16).digest()
+def _digests(rows: np.ndarray[Any, np.dtype[np.uint8]]) -> list[bytes]:
+    """Return the bytes of each row, or their digest where they are many."""
+    data, width = rows.tobytes(), rows.shape[1]
+    starts = range(0, len(data), width) if width else [0] * len(rows)
+    keys = [data[start : start + width] for start in starts]
+    if width > _LONGEST_KEY:
+        keys = [blake2b(key, digest_size=16).digest() for key in keys]
+    return keys
 
 
 def _batch_bytes(batch: Any, rows: int | None) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -12,10 +12,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
-from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, one_per_row, to_numpy
+from adops_wrappers.arrays import BoolArray, FloatArray, independent, one_per_row, to_numpy
 from adops_wrappers.core import IntBootstrap, ShapingCore
 from adops_wrappers.critic import AnyCritic
-from adops_wrappers.episodes import EpisodeTracker, split_reset_mask, tracker_below
+from adops_wrappers.episodes import split_reset_mask, tracker_below
 from adops_wrappers.estimates import Potential
 from adops_wrappers.methods import WRAPPER_NAMES, Method, find_method
 from adops_wrappers.shaper import Shaper
@@ -89,6 +89,8 @@ class ComposesShaper(Layer):
             episodes=tracker_below(env),
             base=env.unwrapped,
         )
+        self.episodes = self.core.episodes
+        """The position within the episodes."""
         self.needs_intrinsic = not self.method.needs_potential
         """Whether a step without F is an error; otherwise F = 0 there."""
         self.add_to_reward = add_to_reward
@@ -110,11 +112,6 @@ class ComposesShaper(Layer):
     def shaper(self) -> Shaper:
         """The method's state: debts, running mean, ζ."""
         return self.core.shaper
-
-    @property
-    def episodes(self) -> EpisodeTracker:
-        """The position within the episodes."""
-        return self.core.episodes
 
     @property
     def layer_name(self) -> str:
@@ -151,12 +148,15 @@ class ComposesShaper(Layer):
         core = self.core
         valid = core.advance(obs, terminated | truncated, info)
         intrinsic = self._intrinsic(info, valid)
-        raw = np.where(valid, self._below(info, "raw_intrinsic_reward", intrinsic), 0.0)
-        # An inner shaping wrapper has already separated R.
-        if self._read(info, "shaping_correction") is not None:
-            reward = self._below(info, "extrinsic_reward", reward)
+        raw = intrinsic
+        if "raw_intrinsic_reward" in info or "final_info" in info:
+            raw = self._below(info, "raw_intrinsic_reward", intrinsic)
+            # An inner shaping wrapper has already separated R.
+            if self._read(info, "shaping_correction") is not None:
+                reward = self._below(info, "extrinsic_reward", reward)
+        raw = np.where(valid, raw, 0.0)
         shaped, final_values = core.shape(action, reward, intrinsic, raw, terminated, truncated)
-        columns = {
+        columns: dict[str, Any] = {
             "extrinsic_reward": reward,
             "raw_intrinsic_reward": raw,
             "intrinsic_reward": shaped,
@@ -307,7 +307,7 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
             columns, final_values = self._shape(
                 actions,
                 obs,
-                _rewards(reward, self.num_envs),
+                one_per_row("The reward", reward, self.num_envs, "environments"),
                 np.array(to_numpy(terminated), dtype=np.bool_),
                 np.array(to_numpy(truncated), dtype=np.bool_),
                 info,
@@ -317,52 +317,37 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
             raise
         if self.passes_through:
             return below  # type: ignore[no-any-return]
-        info = dict(info)
+        # Copies, here and below: what the shaper and the observers have must not change under an
+        # agent's hands, and the env may write its next answer into the same arrays.
+        info, valid = dict(info), self.episodes.valid
         for key, values in columns.items():
-            _write(info, key, values, self.episodes.valid)
+            info[key], info[f"_{key}"] = values.copy(), valid.copy()
         if final_values is not None:
-            for key, values in zip(
-                ("final_value_ext", "final_value_int"), final_values, strict=True
-            ):
-                _write(info, key, values, self.episodes.ended)
+            ended = self.episodes.ended
+            info["final_value_ext"], info["_final_value_ext"] = final_values[0], ended.copy()
+            info["final_value_int"], info["_final_value_int"] = final_values[1], ended.copy()
         reward = columns["extrinsic_reward"]
         reward = reward + columns["intrinsic_reward"] if self.add_to_reward else reward.copy()
-        # Copies: the env may write its next answer into the same arrays.
-        return obs, reward, copy_observation(terminated), copy_observation(truncated), info
+        return obs, reward, *independent(terminated, truncated), info
 
     def _read(self, info: dict[str, Any], key: str) -> Column | None:
         """Return a key's values; what a sub-env wrote at its last step is in `final_info`."""
-        found = self._column(info, key)
+        found = self._column(info, key) if key in info else None
         final_info = info.get("final_info")
-        if not isinstance(final_info, dict):
+        if not isinstance(final_info, dict) or key not in final_info:
             return found
         final = self._column(final_info, key)
-        if found is None or final is None:
+        if found is None or found.present is None:
             return found or final
-        if found.present is None:
-            return found
         take_final = ~found.present if final.present is None else final.present & ~found.present
         values = np.where(take_final, final.values, found.values)
         return Column(values, found.present | take_final)
 
-    def _column(self, info: dict[str, Any], key: str) -> Column | None:
-        if key not in info:
-            return None
-        values = one_per_row(f"info[{key!r}]", info[key], self.num_envs, "environments")
+    def _column(self, info: dict[str, Any], key: str) -> Column:
+        rows = self.core.layout.num_envs
+        values = one_per_row(f"info[{key!r}]", info[key], rows, "environments")
         present = info.get(f"_{key}")
         return Column(values, None if present is None else to_numpy(present))
-
-
-def _rewards(reward: Any, num_envs: int) -> FloatArray:
-    if isinstance(reward, np.ndarray) and reward.shape == (num_envs,):
-        return np.array(reward, dtype=np.float64)
-    return one_per_row("The reward", reward, num_envs, "environments")
-
-
-def _write(info: dict[str, Any], key: str, values: Any, mask: BoolArray) -> None:
-    # Copies: what the shaper and the observers have must not change under an agent's hands.
-    info[key] = values.copy()
-    info[f"_{key}"] = mask.copy()
 
 
 def _declaration(method: Any) -> Method:
