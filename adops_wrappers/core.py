@@ -165,6 +165,8 @@ class ShapingCore(KeepsSettings):
             # Asked at every step: the agent's function may be registered at any time.
             if critic.needs_observations:
                 self._let_learn(critic)
+            if critic.parameters:
+                critic.notice_update()
             if not critic.remembers or critic.version != self._seen_version:
                 self._now = None
         if self._now is None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from multiprocessing import current_process
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +42,8 @@ class CriticHandle:
     takes an observation as the env gives it (one, or a batch of n) and returns an object with
     `.value_ext` and `.value_int` (optionally `.q_ext`), or a tuple `(v_ext, v_int[, q_ext])`,
     of numpy arrays or torch tensors. `handle(obs)` returns that very object, logits included:
-    if a wrapper has already looked at this observation, without another network pass.
+    if a wrapper has already looked at this observation, without another network pass. It is
+    computed without gradients; to learn, call the network itself.
 
     For continuous actions the function may have a method `q_ext_of(obs, action)`, which returns Q_E
     of the action taken.
@@ -48,7 +51,8 @@ class CriticHandle:
     Where a SAME_STEP vector env ends episodes, the function is also called with the final
     observations of the k rows that ended: a batch of k, unless `fixed_batch` is set.
 
-    Call `updated()` after each phase of optimisation.
+    Call `updated()` after each phase of optimisation. If it is forgotten, a `torch.nn.Module`, or a
+    method of one, is seen to have changed; of a function around a network nobody can tell.
 
     Args:
         fn: The agent's function, if it is known already.
@@ -88,6 +92,9 @@ class CriticHandle:
         self._seen: Any = None
         self._answer: Any = None
         self._has_answer = False
+        self.parameters: list[Any] = []
+        """The network's, where they can be found: whether they have changed can be seen."""
+        self._parameter_versions = 0
         self.version = 0
         """Grows with every call of `register` and `updated`."""
         if fn is not None:
@@ -105,12 +112,20 @@ class CriticHandle:
         self._q_ext_of = getattr(fn, "q_ext_of", None)
         self.gives_q_of_actions = self._q_ext_of is not None
         self._process = os.getpid()
+        self.parameters = _parameters_of(fn)
         self.updated()
 
     def updated(self) -> None:
         """Forget every earlier estimate, because the agent's parameters have changed."""
         self.version += 1
+        if self.parameters:
+            self._parameter_versions = sum(map(_version_of, self.parameters))
         self._forget()
+
+    def notice_update(self) -> None:
+        """Call `updated` if the network's parameters have changed and nobody has said so."""
+        if sum(map(_version_of, self.parameters)) != self._parameter_versions:
+            self.updated()
 
     def _forget(self) -> None:
         self._seen = self._answer = None
@@ -118,6 +133,8 @@ class CriticHandle:
 
     def __call__(self, obs: Any) -> Any:
         """Return the agent's own output for `obs`, from memory if it is the last one seen."""
+        if self.parameters:
+            self.notice_update()
         return self._answer_to(obs, unchanging=False)
 
     def _answer_to(self, obs: Any, *, unchanging: bool) -> Any:
@@ -232,7 +249,7 @@ class CriticHandle:
             )
         # A network with preallocated outputs is about to overwrite the answer in memory.
         self._has_answer, self._seen, self._answer = False, None, None
-        return self._fn(obs)
+        return without_gradients(self._fn, obs)
 
     def estimate(self, obs: Any, num_envs: int, *, unchanging: bool = False) -> ValueEstimates:
         """Return the checked estimates for `obs`, a batch of `num_envs` (1 for a single env).
@@ -248,6 +265,29 @@ class _BareCritic(CriticHandle):
 
 AnyCritic = CriticHandle | Callable[[Any], Any]
 """What a wrapper takes as its critic."""
+
+
+def without_gradients(fn: Callable[..., Any], *args: Any) -> Any:
+    """Call an agent's function: an answer that is kept must not keep its graph."""
+    torch = sys.modules.get("torch")  # not imported: an agent without it needs none
+    if torch is None:
+        return fn(*args)
+    with torch.no_grad():
+        return fn(*args)
+
+
+def _parameters_of(fn: Any) -> list[Any]:
+    """Return the parameters of a torch module, or of the one whose method `fn` is."""
+    torch = sys.modules.get("torch")
+    module = getattr(fn, "__self__", fn)
+    if torch is None or not isinstance(module, torch.nn.Module):
+        return []
+    # Parameters made in inference mode count no changes.
+    return [weight for weight in module.parameters() if not weight.is_inference()]
+
+
+_version_of = attrgetter("_version")
+"""How often a tensor has been changed in place, as optimisers do."""
 
 
 def as_handle(critic: Any) -> CriticHandle:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from adops_wrappers.arrays import copy_observation, same_observation
-from adops_wrappers.critic import CriticHandle
+from adops_wrappers.critic import CriticHandle, without_gradients
 from adops_wrappers.episodes import EpisodeTracker
 
 
@@ -122,7 +122,7 @@ class RecurrentCritic(CriticHandle):
             )
         # Copies both ways: a network may write into the state that it gets, or has returned.
         fn: Callable[..., Any] = self._fn
-        pair = fn(obs, copy_observation(self.state), copy_observation(begins))
+        pair = without_gradients(fn, obs, copy_observation(self.state), copy_observation(begins))
         if not (isinstance(pair, tuple) and len(pair) == 2):
             raise TypeError(
                 "The function of a RecurrentCritic must return (output, next_state); it returned a "

@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from adops_wrappers import ADOPSWrapper, CriticHandle, IntrinsicRewardWrapper, make_shaping
+from adops_wrappers import (
+    ADOPSWrapper,
+    CountBonus,
+    CriticHandle,
+    IntrinsicRewardWrapper,
+    make_shaping,
+)
 from adops_wrappers.critic import as_handle
 from tests import toolkit as tk
 
@@ -235,6 +241,74 @@ def test_torch_tensors() -> None:
     critic(buffer)
     buffer += 1
     assert critic.estimate(buffer, 2).value_ext.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("registered", ["module", "method", "function"])
+def test_the_agents_own_loop_needs_no_no_grad(registered: str) -> None:
+    torch = pytest.importorskip("torch")
+    network = torch.nn.Linear(4, 2)
+
+    class Agent(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, obs: Any) -> Any:
+            return self.network(torch.as_tensor(obs)).unbind(-1)
+
+    agent = Agent()
+    kinds = {"module": agent, "method": agent.forward, "function": lambda obs: agent(obs)}
+    critic = CriticHandle()
+    env = gym.make_vec("CartPole-v1", num_envs=2)
+    env = ADOPSWrapper(IntrinsicRewardWrapper(env, CountBonus()), critic)
+    critic.register(kinds[registered])
+    obs, _ = env.reset(seed=0)
+    for _ in range(3):
+        value_ext, _ = critic(obs)
+        assert value_ext.numpy().shape == (2,)  # raises for a tensor with a graph
+        obs, *_ = env.step(np.zeros(2, dtype=np.int64))
+    assert agent(obs)[0].requires_grad
+
+
+@pytest.mark.parametrize("registered", ["module", "method"])
+def test_an_update_that_nobody_announced_is_noticed(registered: str) -> None:
+    torch = pytest.importorskip("torch")
+    agent = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(agent.parameters(), lr=0.5)
+
+    class Pair(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.agent = agent
+
+        def forward(self, obs: Any) -> Any:
+            return self.agent(torch.as_tensor(obs)).unbind(-1)
+
+    pair = Pair()
+    told, untold = CriticHandle(), CriticHandle()
+    for critic in (told, untold):
+        critic.register(pair if registered == "module" else pair.forward)
+    envs = [
+        ADOPSWrapper(
+            IntrinsicRewardWrapper(gym.make_vec("CartPole-v1", num_envs=2), CountBonus()), c
+        )
+        for c in (told, untold)
+    ]
+    obs = [env.reset(seed=0)[0] for env in envs]
+    for update in range(6):
+        if update % 2:
+            optimizer.zero_grad()
+            torch.stack(pair(obs[0])).sum().backward()
+            optimizer.step()
+            told.updated()
+        assert untold(obs[1])[0].tolist() == told(obs[0])[0].tolist()
+        steps = [env.step(np.array([0, 1])) for env in envs]
+        obs = [step[0] for step in steps]
+        bonus = [step[4]["intrinsic_reward"].tolist() for step in steps]
+        assert bonus[0] == bonus[1]
+    version = untold.version
+    untold(obs[1])
+    assert untold.version == version  # nothing changed, so nothing is asked again
 
 
 def test_estimates_share_no_memory_with_the_agent() -> None:
