@@ -134,8 +134,7 @@ def train(args: argparse.Namespace) -> list[tuple[int, float]]:
     average.load_state_dict(agent.state_dict())
     optimizer = torch.optim.Adam(agent.parameters(), lr=1e-3)
     critic = make_critic(args, env, average)  # shaped
-    adops: dict[str, Any] = {"epsilon": args.epsilon, "int_bootstrap": "none"}  # shaped
-    adops |= {"gamma_ext": GAMMA, "gamma_int": GAMMA}  # shaped
+    adops = {"gamma": GAMMA, "epsilon": args.epsilon}  # shaped
     settings = adops if args.shaping == "adops" else {}  # shaped
     env = make_shaping(args.shaping, env, critic, add_to_reward=False, **settings)  # shaped
     shaper = ReplayShaper(env)  # shaped

@@ -92,8 +92,8 @@ def make_env(args: argparse.Namespace, critic: RecurrentCritic) -> Any:
     env = IntrinsicRewardWrapper(env, button(args.bonus_scale))
     settings: dict[str, Any] = {"add_to_reward": False}
     if args.shaping == "adops":
-        settings |= {"gamma_ext": GAMMA, "gamma_int": GAMMA, "int_bootstrap": "none"}  # shaped
-        settings |= {"epsilon": 0.1}  # shaped
+        # Two value heads with one discount, both ending where the episode terminates.
+        settings |= {"gamma": GAMMA, "epsilon": 0.1}  # shaped
     return make_shaping(args.shaping, env, critic, **settings)  # shaped
 
 

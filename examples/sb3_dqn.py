@@ -45,8 +45,6 @@ def make_env(args: argparse.Namespace) -> Any:
     method = find_method(args.shaping)
     given = {
         "gamma": GAMMA,
-        "gamma_ext": GAMMA,
-        "gamma_int": GAMMA,
         "epsilon": args.epsilon,
         "decay_updates": 100,
         "ramp_updates": 100,
@@ -56,7 +54,7 @@ def make_env(args: argparse.Namespace) -> Any:
     critic = None
     if method.needs_critic:
         critic = QCritic(env.observation_space, env.action_space, seed=args.seed)
-        settings["int_bootstrap"] = "none"
+        settings["gamma"] = GAMMA
     return make_shaping(args.shaping, env, critic, add_to_reward=args.stored, **settings)
 
 

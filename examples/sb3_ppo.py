@@ -45,9 +45,7 @@ def make_env(args: argparse.Namespace) -> SB3VecEnv:
     critic, settings = None, {}
     if args.shaping in ("adops", "adopes", "adopes-half"):
         critic = TDCritic(env.single_observation_space, seed=args.seed)
-        # PPO has one discount, and its return stops where the episode terminates; V_I must, too.
-        settings = {"gamma_ext": GAMMA, "gamma_int": GAMMA, "int_bootstrap": "none"}
-        settings["epsilon"] = args.epsilon
+        settings = {"gamma": GAMMA, "epsilon": args.epsilon}
     elif args.shaping.startswith(("grm", "pbim")):
         settings = {"gamma": GAMMA}
     return SB3VecEnv(make_shaping(args.shaping, env, critic, **settings))

@@ -81,9 +81,7 @@ def shape(env: Any, method: str, total_steps: int) -> Any:
         return GRMWrapper(env, gamma=GAMMA)
     space = env.single_observation_space if hasattr(env, "num_envs") else env.observation_space
     critic = TDCritic(space, seed=0, learning_rate=3e-3, lam=0.0, replay_ratio=8.0)
-    return ADOPSWrapper(
-        env, critic, gamma_ext=GAMMA, gamma_int=GAMMA, int_bootstrap="none", epsilon=0.1
-    )
+    return ADOPSWrapper(env, critic, gamma=GAMMA, epsilon=0.1)
 
 
 def vector_env(make: Callable[[], gym.Env[Any, Any]], n: int, **kwargs: Any) -> SyncVectorEnv:

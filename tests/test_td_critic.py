@@ -240,7 +240,12 @@ def test_learns_through_the_wrapper_terminated_and_truncated_told_apart(kind: st
         batch_size=64,
     )
     env = ADOPSWrapper(
-        IntrinsicRewardWrapper(env, source), critic, gamma_ext=0.9, gamma_int=0.9, epsilon=0.0
+        IntrinsicRewardWrapper(env, source),
+        critic,
+        gamma_ext=0.9,
+        gamma_int=0.9,
+        epsilon=0.0,
+        add_to_reward=True,
     )
     env.reset(seed=0)
     for _ in range(steps):

@@ -151,7 +151,8 @@ class OracleCritic:
         state_of: StateOf | None = None,
     ) -> None:
         self.value_ext, self.value_int, self.q_ext = value_ext, value_int, q_ext
-        self.settings: dict[str, float] = {
+        self.settings: dict[str, Any] = {
+            "add_to_reward": True,
             "gamma_ext": mdp.gamma,
             "gamma_int": mdp.gamma if gamma_int is None else gamma_int,
             "tie_tolerance": solver.TIE_TOLERANCE,

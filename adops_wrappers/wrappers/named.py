@@ -68,13 +68,17 @@ class CommonSettings(TypedDict, total=False):
     """What every shaping wrapper takes.
 
     Args:
+        bonus: A source of F, such as `CountBonus()`, for an env that has none below. It is brought
+            to unit size. For more control, put an `IntrinsicRewardWrapper` below instead.
         intrinsic_scale: F is multiplied by it before shaping.
-        add_to_reward: Whether the reward is R + F′; otherwise it stays R.
+        add_to_reward: Whether the reward is R + F′; otherwise it stays R. None: R + F′, unless
+            both discounts are given and differ, as for an agent with two value heads.
         autoreset_mode: When the env resets itself, if it does not declare it.
     """
 
+    bonus: Any
     intrinsic_scale: float
-    add_to_reward: bool
+    add_to_reward: bool | None
     autoreset_mode: AutoresetMode | str | None
 
 
@@ -82,12 +86,16 @@ class CriticSettings(CommonSettings, total=False):
     """What a wrapper takes whose method consults the critic.
 
     Args:
+        gamma: For an agent with one critic, which values R + F′: its discount. It stands for
+            both `gamma_ext` and `gamma_int`, and for the episode's end as that agent sees it.
         int_bootstrap: V_I(s′) at an episode's end: "final" takes the final observation's,
             "none" 0 where terminated; "reset" takes that of the next episode's first
-            observation, as RND's learner does, and needs a SAME_STEP vector env.
+            observation, as RND's learner does, and needs a SAME_STEP vector env. None: "none"
+            with `gamma`, "final" otherwise.
     """
 
-    int_bootstrap: IntBootstrap
+    gamma: float | None
+    int_bootstrap: IntBootstrap | None
 
 
 class PlainSettings(CommonSettings, total=False):
@@ -132,6 +140,7 @@ class MethodWrapper(EitherWrapper[Settings, ShapingWrapper, VectorShapingWrapper
         signature = super()._signature(described)
         *named, last = signature.parameters.values()  # the last is **settings
         defaults = {
+            "gamma": None,
             **constructor_settings(ComposesShaper),
             **constructor_settings(self.method.make_shaper),
         }

@@ -19,7 +19,10 @@ from adops_wrappers.episodes import split_reset_mask, tracker_below
 from adops_wrappers.estimates import Potential
 from adops_wrappers.methods import WRAPPER_NAMES, Method, find_method
 from adops_wrappers.shaper import Shaper
+from adops_wrappers.stack import find_layer
+from adops_wrappers.wrappers.agents import settings_for_agent
 from adops_wrappers.wrappers.base import Layer, SingleEnvWrapper, VectorEnvWrapper
+from adops_wrappers.wrappers.bonus import AsksSource, IntrinsicRewardWrapper
 from adops_wrappers.wrappers.spec import from_spec
 
 INTRINSIC_MISSING = (
@@ -52,11 +55,12 @@ class ComposesShaper(Layer):
         critic: A `CriticHandle` or a function. Methods that consult none only report its values of
             final observations.
         potential: Φ(obs, t), for potential-based shaping.
-        add_to_reward: Whether the reward is R + F′; otherwise it stays R.
+        bonus: A source of F that is put below, at unit size; see `IntrinsicRewardWrapper`.
+        add_to_reward: Whether the reward is R + F′ or stays R; see `settings_for_agent` for None.
         intrinsic_scale: F is multiplied by it before shaping.
         int_bootstrap: V_I(s′) at an episode's end: "final", "none" or "reset".
         autoreset_mode: When the env resets itself, if it does not declare it.
-        **settings: The method's own.
+        **settings: The method's own, and `gamma` for an agent with one critic.
     """
 
     passes_through = False
@@ -69,22 +73,33 @@ class ComposesShaper(Layer):
         critic: AnyCritic | None = None,
         *,
         potential: Potential | None = None,
-        add_to_reward: bool = True,
+        bonus: Any = None,
+        add_to_reward: bool | None = None,
         intrinsic_scale: float = 1.0,
-        int_bootstrap: IntBootstrap = "final",
+        int_bootstrap: IntBootstrap | None = None,
         autoreset_mode: AutoresetMode | str | None = None,
         **settings: Any,
     ) -> None:
         self.method = _declaration(from_spec(method))
         scale = _checks.non_negative("intrinsic_scale", intrinsic_scale)
+        agent = settings_for_agent(self.method, add_to_reward, int_bootstrap, settings)
+        if bonus is not None:
+            if find_layer(env, AsksSource) is not None:
+                raise ValueError(
+                    f"bonus={bonus!r} was given, but {env} already has a source of F. Leave bonus= "
+                    "out, or the IntrinsicRewardWrapper below."
+                )
+            env = IntrinsicRewardWrapper(
+                env, bonus, normalizer="rms", autoreset_mode=autoreset_mode
+            )
         layout = self.layout_of(env, autoreset_mode)
         self.core = ShapingCore(
-            self.method.make(layout.num_envs, **{k: from_spec(v) for k, v in settings.items()}),
+            self.method.make(layout.num_envs, **{k: from_spec(v) for k, v in agent.own.items()}),
             layout,
             consults_critic=self.method.needs_critic,
             critic=from_spec(critic),
             potential=from_spec(potential),
-            int_bootstrap=int_bootstrap,
+            int_bootstrap=agent.int_bootstrap,
             intrinsic_scale=self.method.intrinsic_scale * scale,
             episodes=tracker_below(env),
             base=env.unwrapped,
@@ -93,7 +108,7 @@ class ComposesShaper(Layer):
         """The position within the episodes."""
         self.needs_intrinsic = not self.method.needs_potential
         """Whether a step without F is an error; otherwise F = 0 there."""
-        self.add_to_reward = add_to_reward
+        self.add_to_reward = agent.add_to_reward
         self._wrap(
             env,
             layout,

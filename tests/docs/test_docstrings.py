@@ -60,7 +60,7 @@ def test_names_for_two_classes_are_documented_as_they_run(docstrings: Any) -> No
     wrapper: Any = package["shaping.adops.ADOPSWrapper"]
     assert "(env: Env | VectorEnv, critic: " in wrapper.signature()
     assert "epsilon: float = 1e-07" in wrapper.signature()
-    assert "add_to_reward: bool = True" in wrapper.signature()
+    assert "add_to_reward: bool | None = None" in wrapper.signature()
     assert "add_to_reward: Whether the reward is R + F′" in wrapper.docstring.value
     assert wrapper.docstring.value.startswith("F′ = F + F₂")
     source: Any = package["wrappers.bonus.IntrinsicRewardWrapper"]

@@ -114,7 +114,12 @@ def test_forms_of_w_differ_only_by_chance():
 
 def test_settings_carry_the_discounts():
     critic = ideal_critic(chain(), np.ones((3, 2)), gamma_int=0.25)
-    assert critic.settings == {"gamma_ext": 0.5, "gamma_int": 0.25, "tie_tolerance": 1e-9}
+    assert critic.settings == {
+        "add_to_reward": True,
+        "gamma_ext": 0.5,
+        "gamma_int": 0.25,
+        "tie_tolerance": 1e-9,
+    }
     # W(1) = 1 for moving on; W(0) = 1 + 1/4.
     np.testing.assert_allclose(critic.value_int, [1.25, 1.0, 0.0], atol=1e-14)
 

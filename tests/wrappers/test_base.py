@@ -35,7 +35,7 @@ def constant(value: float) -> Any:
 
 WRAPPERS: dict[str, Any] = {
     "none": NoShapingWrapper,
-    "adops": lambda env: ADOPSWrapper(env, lambda obs: (0.0, 0.0), gamma_ext=0.99),
+    "adops": lambda env: ADOPSWrapper(env, lambda obs: (0.0, 0.0), gamma=0.99),
     "adopes": lambda env: ADOPESWrapper(env, lambda obs: (0.0, 0.0), update_every="episode"),
     "pies": lambda env: PIESWrapper(env, decay_updates=3),
     "pbim": lambda env: PBIMWrapper(env, gamma=0.9),
