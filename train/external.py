@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import sweep
 import tyro
+from analysis.labels import usual_size
 from sweeping.cells import tidy
 from sweeping.processes import is_finished
 
@@ -171,12 +172,18 @@ def row_of(run: Run, run_dir: Path, commit: str) -> dict[str, Any]:
         "commit": commit,
         "versions": json.dumps(config["versions"]),
         "machine": platform.machine(),
-        "settings": json.dumps(config["args"]),
+        "settings": json.dumps(_resolved(config["args"])),
     }
     if run.task.name.startswith("DeepSea"):
         row["episodes_to_solve"] = solved_after(list(_bad(metrics))) or ""
         row["solved"] = int(row["episodes_to_solve"] != "")
     return row
+
+
+def _resolved(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with what `auto` stood for."""
+    size = args["normalize_intrinsic"]
+    return {**args, "normalize_intrinsic": usual_size(args["bonus"]) if size == "auto" else size}
 
 
 def _bad(metrics: Mapping[str, Sequence[str]]) -> Iterator[float]:

@@ -14,7 +14,7 @@ import tyro
 
 from adops_wrappers.training.checkpoint import load, read_settings
 from adops_wrappers.training.distributed import silence_other_ranks
-from adops_wrappers.training.envs import current_id, env_kind
+from adops_wrappers.training.envs import current_id, env_kind, find_spec
 from adops_wrappers.training.exit import fail
 from adops_wrappers.training.rundir import is_run
 
@@ -269,6 +269,12 @@ def check_args(args: ScriptArgs) -> None:
         )
     if args.atari_obs == "ram" and env_kind(args.env_id) != "atari":
         fail(f"--atari-obs ram is for Atari games; {args.env_id} is none. Drop the flag.")
+    images = env_kind(args.env_id) == "atari" and args.atari_obs == "image"
+    if images and args.atari_backend == "vector" and not find_spec(args.env_id).vector_entry_point:
+        fail(
+            f"--env-id {args.env_id} has no vector env. Choose a game of ALE/…, such as "
+            "ALE/Pong-v5, or add --atari-backend sync."
+        )
     if args.norm_adv and args.scale_adv:
         fail("choose --norm-adv or --scale-adv: standardising divides by the spread already.")
     try:

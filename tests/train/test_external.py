@@ -69,7 +69,9 @@ def test_a_finished_run_becomes_a_row_and_is_not_run_again(
         float(metrics["charts/episodic_return_recent"][-1]), rel=1e-5
     )
     assert int(row["steps"]) == 5 * 32
-    assert json.loads(row["settings"])["scale_adv"] is True
+    settings = json.loads(row["settings"])
+    assert settings["scale_adv"] is True
+    assert settings["normalize_intrinsic"] == "rms"  # what `auto` stood for
     # 40 episodes of 4 steps, of which the file tells how many were bad.
     bad = list(external._bad(metrics))
     shares = [float(x) * 8 for x in metrics["charts/bad"]]

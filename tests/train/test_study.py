@@ -3,6 +3,8 @@ from __future__ import annotations
 import csv
 import functools
 import json
+import re
+import shlex
 from collections import Counter
 
 import pytest
@@ -84,6 +86,22 @@ def test_an_interrupted_study_is_balanced(study):
 
 def test_the_papers_tier_is_the_papers_sweep(study):
     assert study.study_cells("paper") == study.sweep.paper_cells()
+
+
+def test_the_papers_table_on_a_cluster_is_one_command(study, tmp_path, monkeypatch, capsys):
+    """Its plan, made without a cluster, is the one that the page shows."""
+    pytest.importorskip("ale_py")
+    page = (ROOT / "docs" / "reproduction.md").read_text()
+    scaling = (ROOT / "docs" / "scaling.md").read_text()
+    (command,) = re.findall(r"^python train/study\.py (.*--executor slurm.*)$", page, re.M)
+    (sweep,) = re.findall(r"^python train/sweep\.py (.*--paper.*) --dry-run$", scaling, re.M)
+    asked = tyro.cli(study.sweep.Args, args=shlex.split(sweep))
+    assert study.sweep.cells_of(asked) == study.study_cells("paper")
+    monkeypatch.chdir(tmp_path)
+    assert study.main([*shlex.split(command), "--dry-run"]) == 0
+    (shown,) = re.findall(r"```\n(method .*?), \.\.\. MB free\.\n```", scaling, re.S)
+    assert " ".join(shown.split()) in " ".join(capsys.readouterr().out.split())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_smoke_tier_from_runs_to_report(study, tmp_path):

@@ -178,6 +178,13 @@ def test_bad_input_is_refused_before_anything_starts(sweep, tmp_path, flags, mes
     assert not (tmp_path / "sweep").exists()
 
 
+def test_an_atari_game_without_a_vector_env_is_refused_before_anything_starts(sweep, tmp_path):
+    pytest.importorskip("ale_py")
+    settings = ["--methods", "none", "--settings", "env_id=PongNoFrameskip-v4"]
+    with pytest.raises(SystemExit, match=r"cell none__seed1: .*has no vector env"):
+        sweep.main([str(tmp_path / "sweep"), *settings, "--dry-run"])
+
+
 def test_no_slurm_is_said(sweep, tmp_path, monkeypatch):
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -88,6 +88,15 @@ def test_settings_that_cannot_work_are_refused_with_what_can(changes, message):
         check_args(Args(**changes))
 
 
+def test_an_atari_game_without_a_vector_env_is_refused_with_the_way_out():
+    pytest.importorskip("ale_py")
+    game = ["--env-id", "PongNoFrameskip-v4"]
+    with pytest.raises(SystemExit, match=r"no vector env.*ALE/Pong-v5, or add --atari"):
+        read_command_line(Args, game)
+    for way_out in (["--atari-backend", "sync"], ["--atari-obs", "ram"]):
+        assert read_command_line(Args, [*game, *way_out]).env_id == game[1]
+
+
 def test_settings_at_the_border_are_accepted():
     check_args(Args(seed=2**31 - 4, num_minibatches=32, scale_adv=True, gamma_ext=1.0))
     check_args(Args(seed=0, num_minibatches=16, norm_adv=True, checkpoint_every=0))

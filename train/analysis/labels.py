@@ -53,6 +53,11 @@ PATTERN = re.compile(
 )
 
 
+def usual_size(bonus: str) -> str:
+    """Return what `normalize_intrinsic=auto` stands for with this bonus."""
+    return "std" if bonus == "rnd" else "rms"
+
+
 class Label(NamedTuple):
     """An arm's name in its parts; `str` writes it as the files and figures show it."""
 
@@ -87,7 +92,7 @@ class Label(NamedTuple):
         if quiet := int(args["quiet_iterations"]):
             usual = int(args["total_iterations"]) // LATE_SHARE
             label = f"{LATE}{label}" if quiet == usual else f"{LATE}{quiet} {label}"
-        usual = "std" if args["bonus"] == "rnd" else "rms"
+        usual = usual_size(args["bonus"])
         size = {"auto": usual, "no": "as is"}.get(rule := args["normalize_intrinsic"], rule)
         return cls(
             label,
