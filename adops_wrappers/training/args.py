@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from adops_wrappers.training.checkpoint import load, read_settings
+from adops_wrappers.training.checkpoint import Checkpoint, load
 from adops_wrappers.training.distributed import silence_other_ranks
 from adops_wrappers.training.envs import current_id, env_kind
 from adops_wrappers.training.exit import fail
-from adops_wrappers.training.rundir import is_run
+from adops_wrappers.training.rundir import is_run, read_config
 
 
 @dataclass
@@ -191,9 +191,8 @@ def _resumed(kind: type[Args], run_dir: str, argv: Sequence[str] | None, about: 
     if not is_run(Path(run_dir)):
         config = Path(run_dir) / "config.json"
         fail(f"--resume {run_dir}: there is no {config}, so this is not a run directory.")
-    with contextlib.redirect_stdout(
-        None
-    ):  # the run itself reports skipped checkpoints, once it holds the lock
+    # Without a word: the run itself reports skipped checkpoints, once it holds the lock.
+    with contextlib.redirect_stdout(None):
         found = load(Path(run_dir))
     saved = read_settings(Path(run_dir), found, FREE_ON_RESUME)
     known = {f.name for f in dataclasses.fields(kind)}
@@ -215,6 +214,44 @@ def _resumed(kind: type[Args], run_dir: str, argv: Sequence[str] | None, about: 
         )
     args.run_dir = run_dir
     return args
+
+
+def read_settings(
+    run_dir: Path, checkpoint: Checkpoint | None, free: Container[str]
+) -> dict[str, Any]:
+    """Return the settings (`args`) of a run to resume.
+
+    They are those of the checkpoint, `state["args"]`. A config.json that differs or is damaged is
+    reported; the caller rewrites it.
+
+    Args:
+        run_dir: Directory of the run.
+        checkpoint: The result of `load`.
+        free: Settings that an earlier resume may have changed; for these, config.json counts.
+    """
+    config: dict[str, Any] = {}
+    problem = ""
+    try:
+        config = read_config(run_dir)["args"]
+    except FileNotFoundError as error:
+        problem = f"{error.filename} is missing"
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    if checkpoint is None:
+        if problem:
+            fail(f"--resume {run_dir}: {problem}, and there is no checkpoint. Start a new run.")
+        return config
+    saved = checkpoint.state["args"]
+    changed = [
+        f"{name} is {config.get(name)!r} there and {value!r} in the checkpoint"
+        for name, value in saved.items()
+        if config and name not in free and config.get(name) != value
+    ]
+    if changed:
+        problem = f"{run_dir / 'config.json'} was changed: {'; '.join(changed)}"
+    if problem:
+        print(f"{problem}. Using the checkpoint's settings and rewriting config.json.")
+    return {k: config.get(k, v) if k in free else v for k, v in saved.items()}
 
 
 _RULES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (

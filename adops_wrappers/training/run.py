@@ -37,7 +37,6 @@ from adops_wrappers.training.log import Log
 from adops_wrappers.training.play import play_episode, write_video
 from adops_wrappers.training.progress import Clock, Progress, announce_duration
 from adops_wrappers.training.rundir import RunDir, is_run
-from adops_wrappers.training.saver import Saver
 from adops_wrappers.training.signals import StopOnSignal, StoppedEarly
 from adops_wrappers.training.watch import Watch
 
@@ -228,7 +227,7 @@ class Run:
         """Count the iterations; after each, save, film or stop if due."""
         args, ranks = self.args, self.ranks
         self._log = self._open_log() if ranks.main else None
-        self._saver = Saver(self.path, self.iteration or None)
+        self._saver = checkpoint.Saver(self.path, self.iteration or None)
         stop = self._stop
         stop.begin()
         self._progress = Progress(self.iteration, args.total_iterations, ranks.mute)
