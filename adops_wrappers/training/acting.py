@@ -55,7 +55,7 @@ class Actor:
     ) -> None:
         self.forward, self.sample, self.encoder, self.critic = forward, sample, encoder, critic
         critic.register(clock.timed("forward", self.evaluate))
-        self._foresee = clock.timed("forward", self._foresee)  # type: ignore[method-assign]
+        self._look_ahead = clock.timed("forward", self._look_ahead)  # type: ignore[method-assign]
         self.noise: torch.Tensor | None = None
         self.step = 0
 
@@ -72,7 +72,7 @@ class Actor:
         """Run the agent on encoded observations, in float32 even if the update is not.
 
         Rounded values would flip signs of advantages. `more` holds further columns, one number per
-        row, to bring to the host in the same copy.
+        row, which reach the host in the same copy.
         """
         logits, values = self.forward(self.encoder.features(stored))
         if self.noise is None:
@@ -84,7 +84,7 @@ class Actor:
         actions = rows[2].astype(np.int64)
         return Answer(rows[0], rows[1], actions, self.step, logits, stored), rows[3:]
 
-    def bring(
+    def fetch_scores(
         self, obs: Array, ended: Array | None, stored: torch.Tensor, scores: torch.Tensor
     ) -> Array:
         """Return the scores of observations, and run the agent on them: it will act on them next.
@@ -92,10 +92,10 @@ class Actor:
         If an episode ends, it will not: it continues from the next episode's first observation.
         """
         if ended is None or ended.any():
-            return bring_scores(obs, ended, stored, scores)
-        return self._foresee(obs, stored, scores)
+            return fetch_scores(obs, ended, stored, scores)
+        return self._look_ahead(obs, stored, scores)
 
-    def _foresee(self, obs: Array, stored: torch.Tensor, scores: torch.Tensor) -> Array:
+    def _look_ahead(self, obs: Array, stored: torch.Tensor, scores: torch.Tensor) -> Array:
         answer, (on_host,) = self.look(stored, scores)
         self.critic.remember(obs, answer, unchanging=True)
         return np.asarray(on_host)
@@ -108,8 +108,8 @@ class Actor:
         return answer.action
 
 
-def bring_scores(
+def fetch_scores(
     obs: Array, ended: Array | None, stored: torch.Tensor, scores: torch.Tensor
 ) -> Array:
-    """Return only the scores; stands in for `Actor.bring` where nobody acts."""
+    """Return only the scores; stands in for `Actor.fetch_scores` where nobody acts."""
     return np.asarray(scores.cpu().numpy())

@@ -31,14 +31,12 @@ from adops_wrappers.training.args import ScriptArgs, scales_by_default
 from adops_wrappers.training.distributed import Ranks, silence_other_ranks
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.envs import count_key, env_kind, make_env, make_vector_env
-from adops_wrappers.training.exit import fail, fail_incomplete
-from adops_wrappers.training.gradients import allow_tf32
+from adops_wrappers.training.exit import StopOnSignal, StoppedEarly, fail, fail_incomplete
 from adops_wrappers.training.log import Log
 from adops_wrappers.training.play import play_episode, write_video
-from adops_wrappers.training.progress import Clock, Progress, announce_duration
+from adops_wrappers.training.progress import Clock, ProgressBar, Watch, announce_duration
 from adops_wrappers.training.rundir import RunDir, is_run
-from adops_wrappers.training.signals import StopOnSignal, StoppedEarly
-from adops_wrappers.training.watch import Watch
+from adops_wrappers.training.update import allow_tf32
 
 PACKAGES = ("adops-wrappers", "gymnasium", "numpy", "ale-py", "minigrid")
 """Packages whose versions config.json records, besides torch."""
@@ -230,7 +228,7 @@ class Run:
         self._saver = checkpoint.Saver(self.path, self.iteration or None)
         stop = self._stop
         stop.begin()
-        self._progress = Progress(self.iteration, args.total_iterations, ranks.mute)
+        self._progress = ProgressBar(self.iteration, args.total_iterations, ranks.mute)
         self._cleanup.callback(self._progress.close)
         if self._log is not None:
             done = runs.Metrics(self._config()) if self._checkpoint is None else runs.Run(self.path)
