@@ -16,7 +16,7 @@ from adops_wrappers.training.checkpoint import Checkpoint, load
 from adops_wrappers.training.distributed import silence_other_ranks
 from adops_wrappers.training.envs import current_id, env_kind
 from adops_wrappers.training.exit import fail
-from adops_wrappers.training.rundir import is_run, read_config
+from adops_wrappers.training.rundir import read_config, require_run
 
 
 @dataclass
@@ -188,9 +188,7 @@ def scales_by_default(args: ScriptArgs) -> bool:
 
 
 def _resumed(kind: type[Args], run_dir: str, argv: Sequence[str] | None, about: str | None) -> Args:
-    if not is_run(Path(run_dir)):
-        config = Path(run_dir) / "config.json"
-        fail(f"--resume {run_dir}: there is no {config}, so this is not a run directory.")
+    require_run(Path(run_dir))
     # Without a word: the run itself reports skipped checkpoints, once it holds the lock.
     with contextlib.redirect_stdout(None):
         found = load(Path(run_dir))
