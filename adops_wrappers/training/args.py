@@ -252,33 +252,27 @@ def read_settings(
     return {k: config.get(k, v) if k in free else v for k, v in saved.items()}
 
 
-_RULES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
-    (
-        "be at least 1",
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "be at least 1": (
         lambda x: x >= 1,
-        (
-            *("num_envs", "num_steps", "total_iterations", "update_epochs", "num_minibatches"),
-            "video_every",
-        ),
+        "num_envs num_steps total_iterations update_epochs num_minibatches video_every",
     ),
-    (
-        "lie in [0, 1]",
+    "lie in [0, 1]": (
         lambda x: 0.0 <= x <= 1.0,
-        ("gamma_ext", "gamma_int", "gae_lambda", "update_proportion"),
+        "gamma_ext gamma_int gae_lambda update_proportion",
     ),
-    (
-        "not be negative",
+    "not be negative": (
         lambda x: x >= 0,
-        ("checkpoint_every", "obs_norm_init_iterations", "torch_threads", "reward_scale"),
+        "checkpoint_every obs_norm_init_iterations torch_threads reward_scale",
     ),
-    ("be above 0", lambda x: x > 0.0, ("rank_timeout", "learning_rate")),
-)
+    "be above 0": (lambda x: x > 0.0, "rank_timeout learning_rate"),
+}
 
 
 def check_args(args: ScriptArgs) -> None:
     """Refuse settings that cannot work, saying what is allowed."""
-    for rule, is_allowed, names in _RULES:
-        for name in names:
+    for rule, (is_allowed, names) in _RULES.items():
+        for name in names.split():
             if not is_allowed(getattr(args, name)):
                 fail(f"--{dashed(name)} must {rule}, got {getattr(args, name)}.")
     # Env i is seeded with seed + i.

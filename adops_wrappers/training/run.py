@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -61,11 +60,9 @@ class Run:
         self.args, self.script, self.method = args, Path(script), method
         if args.scale_adv is None:
             args.scale_adv = scales_by_default(args)
+        why_not = _indivisible(args, method)
         self.ranks = Ranks(
-            args.num_envs,
-            cuda=args.cuda,
-            timeout=args.rank_timeout,
-            indivisible=_indivisible(args, method),
+            args.num_envs, cuda=args.cuda, timeout=args.rank_timeout, indivisible=why_not
         )
         self.device = self.ranks.device
         allow_tf32(False)
@@ -85,6 +82,7 @@ class Run:
         if self._dir is not None:
             self._cleanup.callback(self._dir.release)
         self.path: Path = self.ranks.gather(self._dir and self._dir.path)[0]
+        # Torch draws for the envs of all ranks, each of which uses its part; the others do not.
         seed, own_seed = self.args.seed, self.args.seed + self.ranks.first_env
         random.seed(own_seed)
         np.random.seed(own_seed)  # noqa: NPY002 (envs may use it)
@@ -95,25 +93,18 @@ class Run:
         self._cleanup.callback(self._stop.restore)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: object, traceback: object) -> bool:
         early = isinstance(error, StoppedEarly)
         if early:
-            self._say_stopped_early(str(error))
+            then = "Nothing is kept of this run."
+            if is_run(self.path):
+                # That of a finished run that was resumed stays.
+                if self._dir is not None and not (self.path / "status.json").exists():
+                    self._dir.write_status(self.iteration, False, f"stopped by {error}")
+                then = f"Continue with --resume {self.path}"
+            print(f"\n{error}: stopped before an iteration began. {then}", flush=True)
         self._cleanup.close()
         return early
-
-    def _say_stopped_early(self, name: str) -> None:
-        then = "Nothing is kept of this run."
-        if is_run(self.path):
-            if self._dir is not None and not (self.path / "status.json").exists():
-                self._dir.write_status(self.iteration, False, f"stopped by {name}")
-            then = f"Continue with --resume {self.path}"
-        print(f"\n{name}: stopped before an iteration began. {then}", flush=True)
 
     def _open_dir(self) -> RunDir:
         args = self.args
@@ -150,8 +141,7 @@ class Run:
         found = checkpoint.load(self.path, self.ranks.rank)
         if found is None:
             print(f"{self.path} has no checkpoint yet: starting at iteration 1.")
-        elif len(found.state["ranks"]) != self.ranks.world:
-            ranks = len(found.state["ranks"])
+        elif (ranks := len(found.state["ranks"])) != self.ranks.world:
             fail(
                 f"--resume {self.args.resume}: the checkpoint was written by {ranks} ranks, this "
                 f"run has {self.ranks.world}. Start it with torchrun --nproc-per-node {ranks}, or "
@@ -252,15 +242,13 @@ class Run:
 
     def _open_log(self) -> Log:
         args, found = self.args, self._checkpoint
-        purge = (self.iteration + 1) * args.num_envs * args.num_steps if args.resume else None
+        wandb = {"project": args.wandb_project, "config": dataclasses.asdict(args)}
         log = Log(
             self.path,
             found.metrics if found else None,
             tensorboard=args.tensorboard,
-            purge_step=purge,
-            wandb={"project": args.wandb_project, "config": dataclasses.asdict(args)}
-            if args.track
-            else None,
+            purge_step=self._steps(self.iteration + 1) if args.resume else None,
+            wandb=wandb if args.track else None,
         )
         self._cleanup.callback(log.close)
         return log
@@ -275,10 +263,14 @@ class Run:
         drawn = [row.exponential_(generator=self.generator) for row in rows]
         return torch.stack(drawn)[:, self.ranks.envs]
 
+    def _steps(self, iteration: int) -> int:
+        """Return the number of steps of all envs until the end of an iteration."""
+        return iteration * self.args.num_envs * self.args.num_steps
+
     def log(self, metrics: dict[str, float | None]) -> None:
         """Write the metrics of this iteration; None is an empty cell."""
         if self._log is not None:
-            step = self.iteration * self.args.num_envs * self.args.num_steps
+            step = self._steps(self.iteration)
             self._log.write(self.iteration, step, metrics)
             self._watch.add({"iteration": self.iteration, "global_step": step, **metrics})
         self._progress.show(
@@ -290,8 +282,7 @@ class Run:
             "stack": checkpoint.to_plain(stack_state_dict(self._stack)),
             "random": checkpoint.random_states(self.generator),
         }
-        pickled = checkpoint.pickle_envs(self._envs)
-        gathered = self.ranks.gather_on_main((own, pickled))
+        gathered = self.ranks.gather_on_main((own, checkpoint.pickle_envs(self._envs)))
         if self._log is None:
             return
         owns, envs = zip(*gathered, strict=True)
@@ -300,12 +291,12 @@ class Run:
             "shared": {name: part.state_dict() for name, part in self._tracked.items()},
             "ranks": list(owns),
         }
+        # The rows reach the disk before the checkpoint that counts on them.
         mark = self._log.sync()
         self._last_save_failed = not self._saver.save(self.iteration, state, list(envs), mark)
 
     def _film(self) -> None:
-        env = make_env(self.args, self._kind, "rgb_array")
-        agent = self._tracked["agent"]
+        agent, env = self._tracked["agent"], make_env(self.args, self._kind, "rgb_array")
         episode = play_episode(agent, self._encoder, env, self.args.seed, film=True)
         write_video(episode.frames, self.path / "videos" / f"{self.iteration:08d}.mp4")
         env.close()
@@ -341,11 +332,11 @@ class Run:
         lost = self._write_status(reason)
         if self._log is not None:
             self._watch.summarize()
-        if finished:
-            print(f"Finished {self.iteration} iterations: {self.path}")
-        else:
-            said = f"Run {reason} after iteration {self.iteration}."
-            print(f"{said} Continue with --resume {self.path}")
+        said = f"Finished {self.iteration} iterations: {self.path}"
+        if not finished:
+            said = f"Run {reason} after iteration {self.iteration}. "
+            said += f"Continue with --resume {self.path}"
+        print(said)
         if lost:
             fail_incomplete(f"{self.path} {reason}, but {lost}. Its other files are complete.")
 
@@ -356,9 +347,9 @@ class Run:
         if self._dir is not None and self._log is not None:
             finished, mark = reason == "finished", self._log.sync()
             lost = checkpoint.find_loss(self.path)
-            self._dir.write_status(
-                self.iteration, finished, reason, mark if finished else None, lost
-            )
+            # Of a finished run only: readers refuse rows that differ from this mark.
+            kept = mark if finished else None
+            self._dir.write_status(self.iteration, finished, reason, kept, lost)
         self.ranks.close()
         return lost
 
