@@ -28,7 +28,7 @@ from adops_wrappers._files import (
     write_atomically,
     write_folder,
 )
-from adops_wrappers.training.exit import fail
+from adops_wrappers.training.exit import exit_on_disk_error, fail
 from adops_wrappers.training.log import Mark, agrees
 
 FORMAT = 2
@@ -227,6 +227,7 @@ def to_plain(value: Any) -> Any:
 
     def plain(item: Any) -> Any:
         if isinstance(item, np.ndarray):
+            # A copy: torch refuses negative strides and warns of read-only arrays.
             return torch.from_numpy(item.copy())
         if isinstance(item, np.generic):
             return item.item()
@@ -342,14 +343,9 @@ def pickle_envs(envs: Any) -> bytes | None:
 
 def save_model(run_dir: Path, args: dict[str, Any], agent: torch.nn.Module) -> None:
     """Write only the policy, as model.pt, for evaluate.py and for sharing."""
-    data = _to_bytes({"args": args, "agent": agent.state_dict()})
-    try:
-        write_atomically(run_dir / "model.pt", data)
-    except OSError as error:
-        fail(
-            f"cannot write {run_dir / 'model.pt'}: {error.strerror}. The checkpoint also holds the "
-            f"policy: free some space and write it with --resume {run_dir}"
-        )
+    safe = "The checkpoint also holds the policy: free some space and write it with --resume"
+    with exit_on_disk_error(path := run_dir / "model.pt", f"{safe} {run_dir}"):
+        write_atomically(path, _to_bytes({"args": args, "agent": agent.state_dict()}))
 
 
 def load_model(path: Path) -> dict[str, Any]:

@@ -36,6 +36,15 @@ def exit_on(kind: type[Exception]) -> Iterator[None]:
         fail(str(error))
 
 
+@contextlib.contextmanager
+def exit_on_disk_error(what: object, way_out: str) -> Iterator[None]:
+    """End the script with a message if a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        fail(f"cannot write {what}: {error.strerror or error}. {way_out}")
+
+
 class StoppedEarly(BaseException):
     """SIGINT or SIGTERM came before the first iteration; the text is its name."""
 

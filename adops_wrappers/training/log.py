@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from adops_wrappers._files import digest, read_json, sync_folder, write_atomically
-from adops_wrappers.training.exit import fail
+from adops_wrappers.training.exit import exit_on_disk_error, fail
 
 Mark = dict[str, Any]
 """The contents of metrics.csv at some moment: number of bytes and SHA-256."""
@@ -109,15 +109,15 @@ class Log:
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         """End the script on a disk error, saying what is safe; any call may raise TensorBoard's."""
-        try:
-            yield
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                self._open_files.close()
-            fail(
-                f"cannot write to {self.path.parent}: {error.strerror or error}. The last "
-                f"checkpoint is safe: free some space and continue with --resume {self.path.parent}"
-            )
+        run_dir = self.path.parent
+        safe = f"The last checkpoint is safe: free some space and continue with --resume {run_dir}"
+        with exit_on_disk_error(f"to {run_dir}", safe):
+            try:
+                yield
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._open_files.close()
+                raise
 
 
 def _cell(value: float | None) -> str:

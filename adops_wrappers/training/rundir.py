@@ -10,14 +10,13 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import filelock
 
 from adops_wrappers._files import read_json, remove_leftovers, sync_folder, write_json
-from adops_wrappers.training.exit import fail
+from adops_wrappers.training.exit import exit_on_disk_error, fail
 
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 
@@ -124,7 +123,7 @@ class RunDir:
     def __init__(self, path: Path, made: bool = False) -> None:
         self.path, self._made = path, made
         self._lock = run_lock(path)
-        with _explained(path):
+        with _writing_to(path):
             try:
                 self._lock.take()
             except Held as holder:
@@ -147,7 +146,7 @@ class RunDir:
             return cls(_make_new(Path("runs") / default_name), made=True)
         path = Path(run_dir)
         made = not path.exists()
-        with _explained(path):
+        with _writing_to(path):
             path.mkdir(parents=True, exist_ok=True)
         new = cls(path, made)
         # Looked for once the lock is held: until then another process may have begun a run.
@@ -209,13 +208,9 @@ class RunDir:
                 self.path.rmdir()
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
-        try:
+        safe = f"Existing files are safe: free some space and continue with --resume {self.path}"
+        with exit_on_disk_error(self.path / name, safe):
             write_json(self.path / name, content)
-        except OSError as error:
-            fail(
-                f"cannot write {self.path / name}: {error.strerror}. Existing files are safe: free "
-                f"some space and continue with --resume {self.path}"
-            )
 
 
 def run_lock(run_dir: Path) -> Lock:
@@ -260,7 +255,7 @@ def read_status(run_dir: Path) -> dict[str, Any]:
 
 def _make_new(first: Path) -> Path:
     """Make a directory that did not exist: this one, or with a number behind its name."""
-    with _explained(first):
+    with _writing_to(first):
         first.parent.mkdir(parents=True, exist_ok=True)
         for number in itertools.count(1):
             path = first if number == 1 else first.with_name(f"{first.name}_{number}")
@@ -271,9 +266,5 @@ def _make_new(first: Path) -> Path:
     return path
 
 
-@contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        fail(f"cannot write to {path}: {error.strerror}. Choose another --run-dir.")
+def _writing_to(path: Path) -> contextlib.AbstractContextManager[None]:
+    return exit_on_disk_error(f"to {path}", "Choose another --run-dir.")

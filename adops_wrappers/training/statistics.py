@@ -90,6 +90,7 @@ class EpisodeStatistics(AnyVectorWrapper):
         self.to_go += self.weights * reward * self.scale
         ended = np.logical_or(terminated, truncated)
         if ended.any():
+            # The envs reset within this step: what an episode achieved is in its last info.
             counted = [info["final_info"][key][ended].tolist() for key in self.counts]
             counts = zip(*counted, strict=True) if counted else repeat(())
             columns = (self.returns, self.lengths, self.to_go, self._endless(terminated))
