@@ -55,7 +55,7 @@ class Actor:
     ) -> None:
         self.forward, self.sample, self.encoder, self.critic = forward, sample, encoder, critic
         critic.register(clock.timed("forward", self.evaluate))
-        self._look_ahead = clock.timed("forward", self._look_ahead)  # type: ignore[method-assign]
+        self._timed_look = clock.timed("forward", lambda *tensors: self.look(*tensors))
         self.noise: torch.Tensor | None = None
         self.step = 0
 
@@ -80,6 +80,7 @@ class Actor:
         else:
             noise = self.noise[self.step % len(self.noise)][: len(stored)]
         action = self.sample(logits.softmax(-1), noise)
+        # One tensor, since every copy to the host waits for the device; actions are exact in it.
         rows = torch.stack([*values.unbind(1), action, *more]).cpu().numpy()
         actions = rows[2].astype(np.int64)
         return Answer(rows[0], rows[1], actions, self.step, logits, stored), rows[3:]
@@ -93,16 +94,14 @@ class Actor:
         """
         if ended is None or ended.any():
             return fetch_scores(obs, ended, stored, scores)
-        return self._look_ahead(obs, stored, scores)
-
-    def _look_ahead(self, obs: Array, stored: torch.Tensor, scores: torch.Tensor) -> Array:
-        answer, (on_host,) = self.look(stored, scores)
+        answer, (on_host,) = self._timed_look(stored, scores)
+        # Without a copy: the envs of `make_vector_env` return new arrays in every step.
         self.critic.remember(obs, answer, unchanging=True)
         return np.asarray(on_host)
 
     def act(self, answer: Answer) -> Array:
         """Return an action for each env, and advance to the next step."""
-        if answer.step != self.step:  # the observation equals one of an earlier step
+        if answer.step != self.step:  # remembered from an equal observation of an earlier step
             answer = self.look(answer.stored)[0]
         self.step += 1
         return answer.action

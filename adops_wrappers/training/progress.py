@@ -93,6 +93,7 @@ class ProgressBar:
         self._bar.set_postfix_str(state, refresh=False)
         self._bar.update()
         now = time.perf_counter()
+        # tqdm itself would write one line without end to a log file.
         if self._bar.disable and now - self._said > 30.0:
             self._said = now
             left = (now - self._began) / (iteration - self.done) * (self.total - iteration)

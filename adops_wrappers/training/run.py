@@ -46,7 +46,7 @@ class Run:
 
     A script calls, in this order: `make_envs`, `track` with everything that has a state, `restore`
     with its wrapper stack, and `log` once in each of `iterations`. As a context manager it releases
-    the run directory however the script ends.
+    the run directory however the script ends. (`inspect.runs.Run` reads what this one has written.)
 
     Args:
         args: The script's settings.
