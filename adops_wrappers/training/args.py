@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from adops_wrappers.training.checkpoint import Checkpoint, load
+from adops_wrappers.training.checkpoint import load
 from adops_wrappers.training.distributed import silence_other_ranks
 from adops_wrappers.training.envs import current_id, env_kind
 from adops_wrappers.training.exit import fail
@@ -98,19 +98,18 @@ class PresetArgs:
     restart_return_filter and root_gains; a flag overrides it"""
 
 
+_BURDA = {
+    "end_at_truncation": True,
+    "max_grad_norm": 0.0,
+    "minibatch_rows": "whole-envs",
+    "scale_adv": False,
+}
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    "burda": {
-        "end_at_truncation": True,
-        "max_grad_norm": 0.0,
-        "minibatch_rows": "whole-envs",
-        "scale_adv": False,
-    },
+    "burda": _BURDA,
     "paper": {
-        "end_at_truncation": True,
-        "max_grad_norm": 0.0,
+        **_BURDA,
         "minibatch_rows": "with-replacement",
-        "scale_adv": False,
         "rnd_slope": 0.01,
         "restart_return_filter": True,
         "root_gains": True,
@@ -189,10 +188,7 @@ def scales_by_default(args: ScriptArgs) -> bool:
 
 def _resumed(kind: type[Args], run_dir: str, argv: Sequence[str] | None, about: str | None) -> Args:
     require_run(Path(run_dir))
-    # Without a word: the run itself reports skipped checkpoints, once it holds the lock.
-    with contextlib.redirect_stdout(None):
-        found = load(Path(run_dir))
-    saved = read_settings(Path(run_dir), found, FREE_ON_RESUME)
+    saved = read_settings(Path(run_dir))
     known = {f.name for f in dataclasses.fields(kind)}
     if saved.keys() - {"resume"} != known - {"resume"}:
         odd = sorted(saved.keys() ^ known)
@@ -214,21 +210,16 @@ def _resumed(kind: type[Args], run_dir: str, argv: Sequence[str] | None, about: 
     return args
 
 
-def read_settings(
-    run_dir: Path, checkpoint: Checkpoint | None, free: Container[str]
-) -> dict[str, Any]:
-    """Return the settings (`args`) of a run to resume.
+def read_settings(run_dir: Path, free: Container[str] = FREE_ON_RESUME) -> dict[str, Any]:
+    """Return the settings of a run to resume: those of its checkpoint.
 
-    They are those of the checkpoint, `state["args"]`. A config.json that differs or is damaged is
-    reported; the caller rewrites it.
-
-    Args:
-        run_dir: Directory of the run.
-        checkpoint: The result of `load`.
-        free: Settings that an earlier resume may have changed; for these, config.json counts.
+    Where an earlier resume may have changed them (`free`), those of config.json count. If that file
+    differs in others or is damaged, a message says so, and the run will rewrite it.
     """
-    config: dict[str, Any] = {}
-    problem = ""
+    # Without a word: the run itself reports skipped checkpoints, once it holds the lock.
+    with contextlib.redirect_stdout(None):
+        checkpoint = load(run_dir)
+    config, problem = {}, ""
     try:
         config = read_config(run_dir)["args"]
     except FileNotFoundError as error:

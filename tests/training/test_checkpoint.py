@@ -239,7 +239,7 @@ def test_a_missing_checkpoint_before_the_newest_is_found(tmp_path):
 
 
 def settings(run_dir: Path) -> dict:
-    return read_settings(run_dir, checkpoint.load(run_dir), free=("video",))
+    return read_settings(run_dir, free=("video",))
 
 
 def test_the_settings_of_the_checkpoint_count_and_the_user_is_told(tmp_path, capsys):
