@@ -1,4 +1,4 @@
-"""Files that are complete or absent: atomic writes, and JSON with a checksum."""
+"""Files and folders that are complete or absent, and JSON with a checksum."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex[:12]}-{path.name}")
     try:
         yield temporary
+        # Before the rename: otherwise a power cut can leave the new name with no contents.
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -38,6 +40,27 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a crash leaves the old one or the new one, never a part of it."""
     with replacing(path) as temporary, temporary.open("xb") as file:
         file.write(data)
+
+
+def write_folder(path: Path, files: dict[str, bytes]) -> None:
+    """Write a folder of files so that a crash leaves all of them or none."""
+    temporary = path.with_name(".writing")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    for name, data in files.items():
+        write_atomically(temporary / name, data)
+    if path.exists():  # a folder that is not empty cannot be replaced
+        remove_folder(path)
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder so that a crash leaves all of it or nothing of that name."""
+    removed = path.with_name(".dropped")
+    shutil.rmtree(removed, ignore_errors=True)
+    os.replace(path, removed)
+    shutil.rmtree(removed, ignore_errors=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -57,10 +80,19 @@ def remove_leftovers(folder: Path) -> None:
             path.unlink()
 
 
+def digest(data: bytes) -> str:
+    """Return the SHA-256 of some data."""
+    return hashlib.sha256(data).hexdigest()
+
+
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write an object atomically, with a checksum that `read_json` verifies."""
-    signed = {**content, "checksum": _checksum(content)}
-    write_atomically(path, json.dumps(signed, indent=2).encode())
+    write_atomically(path, signed_json(content))
+
+
+def signed_json(content: dict[str, Any]) -> bytes:
+    """Return an object as JSON with a checksum."""
+    return json.dumps({**content, "checksum": _checksum(content)}, indent=2).encode()
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -85,4 +117,5 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _checksum(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    # Of the contents, not of the text: reformatting the file by hand changes nothing.
+    return digest(json.dumps(content, sort_keys=True).encode())

@@ -300,6 +300,7 @@ def _leaf_encoder(space: gym.Space[Any], clip: float, whiten: str) -> nn.Module:
 
 
 def _cnn(channels: int, side: int) -> nn.Sequential:
+    # Half as wide as Burda's, which the training scripts show, and for small images too.
     if side >= 36:
         convolutions = [
             nn.Conv2d(channels, 16, 8, stride=4),

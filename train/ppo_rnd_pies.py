@@ -37,17 +37,16 @@ from adops_wrappers import (
 from adops_wrappers.shaping.advantage import AdvantageFloor, AdvantageSum
 
 # --- end of wrapper stack: imports
-from adops_wrappers.training.acting import Actor, bring_scores
+from adops_wrappers.training.acting import Actor, fetch_scores
 from adops_wrappers.training.args import Auto, ScriptArgs, read_command_line
 from adops_wrappers.training.distributed import Ranks
 from adops_wrappers.training.encoding import Encoder, Whitening
-from adops_wrappers.training.exit import failing_on
-from adops_wrappers.training.gradients import allow_tf32, clip_gradients
+from adops_wrappers.training.exit import exit_on
 from adops_wrappers.training.metrics import conflicts, critic_fit, mean, streams, sum_conflicts
-from adops_wrappers.training.minibatches import order_of_other_codes, upload
 from adops_wrappers.training.progress import Clock
 from adops_wrappers.training.run import Run
 from adops_wrappers.training.statistics import EpisodeHistory, with_statistics
+from adops_wrappers.training.update import allow_tf32, clip_gradients, order_of_other_codes, upload
 
 Array = np.ndarray
 Shape = tuple[int, ...]
@@ -252,7 +251,7 @@ class RNDBonus:
         networks = make_rnd_networks(encoder.rnd_shape, hidden, slope)
         to_device = {"device": encoder.device, "memory_format": torch.channels_last}
         self.target, self.predictor = (network.to(**to_device) for network in networks)
-        self.encoder, self.steps, self.t, self.bring = encoder, steps, 0, bring_scores
+        self.encoder, self.steps, self.t, self.fetch = encoder, steps, 0, fetch_scores
         self.whitening = Whitening(encoder.rnd_shape, encoder.device)
         make = partial(torch.zeros, device=encoder.device)
         dtype = torch.float32 if encoder.device.type == "cpu" else encoder.dtype
@@ -262,7 +261,7 @@ class RNDBonus:
     @torch.inference_mode()
     def reward(self, obs: Array, action: Array, next_obs: Array, ended: Any = None) -> Array:
         """Score one vector step."""
-        return self.bring(next_obs, ended, *self.score(next_obs))
+        return self.fetch(next_obs, ended, *self.score(next_obs))
 
     def score(self, next_obs: Array) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the encoded observations and F, and keep what `loss` needs."""
@@ -332,7 +331,7 @@ class Learner:
             self.source = CountBonus(key=encoder.count_key)
         elif args.bonus == "rnd":
             rnd = RNDBonus(encoder, args.mlp_hidden, args.num_steps, envs, args.rnd_slope)
-            self.source, rnd.bring = rnd, self.actor.bring  # scores and values in one copy
+            self.source, rnd.fetch = rnd, self.actor.fetch_scores  # with V in one copy
             rnd.score = clock.timed("bonus", rnd.score)
             for part in ("target", "predictor", "whitening"):
                 self.parts[part] = getattr(rnd, part)
@@ -399,7 +398,7 @@ def learn(args: Args, run: Run) -> None:
     parameters = [p for network in networks for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=args.adam_eps, fused=True)
     statistics = with_statistics(base, args, encoder.kind, args.end_at_truncation)
-    with failing_on(ValueError):
+    with exit_on(ValueError):
         envs, combine = wrap_stack(args, statistics, learner), add_streams(args)
     floor = AdvantageFloor()
 

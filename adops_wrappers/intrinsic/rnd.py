@@ -29,7 +29,8 @@ class RND(KeepsSettings):
     images, an MLP for the rest, Dict and Tuple observations part by part.
 
     A source for `IntrinsicRewardWrapper`, for single and vector envs alike. F is not scaled:
-    give the wrapper an `IntrinsicReturnNormalizer` for RND's usual scale.
+    give the wrapper an `IntrinsicReturnNormalizer` for RND's usual scale. It learns by itself from
+    what it scores; the RND of the training scripts is Burda's, which PPO's update trains.
 
     Args:
         observation_space: The space of one observation (`single_observation_space` of a

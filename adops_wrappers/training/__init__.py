@@ -6,10 +6,11 @@ Needs `pip install adops-wrappers[train]`; the rest of the package never imports
 - `distributed`: ranks under torchrun
 - `envs`: builds envs and counts episodes
 - `encoding`: observations as tensors, RND's whitening
-- `acting`, `minibatches`: few copies between host and device
-- `gradients`, `metrics`: clipping and precision of the update; what is logged
+- `acting`: one pass of the networks and one copy to the host per step
+- `update`: precision, order of rows and gradient clipping
+- `metrics`, `statistics`: what is logged
 - `rundir`, `checkpoint`, `log`: files of a run
-- `progress`, `signals`: progress bar and time; stopping
+- `progress`, `exit`: progress bar, time and warnings; error messages and signals
 - `play`: plays and films one episode
 - `run`: combines all of these
 """

@@ -55,7 +55,7 @@ class Actor:
     ) -> None:
         self.forward, self.sample, self.encoder, self.critic = forward, sample, encoder, critic
         critic.register(clock.timed("forward", self.evaluate))
-        self._foresee = clock.timed("forward", self._foresee)  # type: ignore[method-assign]
+        self._timed_look = clock.timed("forward", lambda *tensors: self.look(*tensors))
         self.noise: torch.Tensor | None = None
         self.step = 0
 
@@ -72,7 +72,7 @@ class Actor:
         """Run the agent on encoded observations, in float32 even if the update is not.
 
         Rounded values would flip signs of advantages. `more` holds further columns, one number per
-        row, to bring to the host in the same copy.
+        row, which reach the host in the same copy.
         """
         logits, values = self.forward(self.encoder.features(stored))
         if self.noise is None:
@@ -80,11 +80,12 @@ class Actor:
         else:
             noise = self.noise[self.step % len(self.noise)][: len(stored)]
         action = self.sample(logits.softmax(-1), noise)
+        # One tensor, since every copy to the host waits for the device; actions are exact in it.
         rows = torch.stack([*values.unbind(1), action, *more]).cpu().numpy()
         actions = rows[2].astype(np.int64)
         return Answer(rows[0], rows[1], actions, self.step, logits, stored), rows[3:]
 
-    def bring(
+    def fetch_scores(
         self, obs: Array, ended: Array | None, stored: torch.Tensor, scores: torch.Tensor
     ) -> Array:
         """Return the scores of observations, and run the agent on them: it will act on them next.
@@ -92,24 +93,22 @@ class Actor:
         If an episode ends, it will not: it continues from the next episode's first observation.
         """
         if ended is None or ended.any():
-            return bring_scores(obs, ended, stored, scores)
-        return self._foresee(obs, stored, scores)
-
-    def _foresee(self, obs: Array, stored: torch.Tensor, scores: torch.Tensor) -> Array:
-        answer, (on_host,) = self.look(stored, scores)
+            return fetch_scores(obs, ended, stored, scores)
+        answer, (on_host,) = self._timed_look(stored, scores)
+        # Without a copy: the envs of `make_vector_env` return new arrays in every step.
         self.critic.remember(obs, answer, unchanging=True)
         return np.asarray(on_host)
 
     def act(self, answer: Answer) -> Array:
         """Return an action for each env, and advance to the next step."""
-        if answer.step != self.step:  # the observation equals one of an earlier step
+        if answer.step != self.step:  # remembered from an equal observation of an earlier step
             answer = self.look(answer.stored)[0]
         self.step += 1
         return answer.action
 
 
-def bring_scores(
+def fetch_scores(
     obs: Array, ended: Array | None, stored: torch.Tensor, scores: torch.Tensor
 ) -> Array:
-    """Return only the scores; stands in for `Actor.bring` where nobody acts."""
+    """Return only the scores; stands in for `Actor.fetch_scores` where nobody acts."""
     return np.asarray(scores.cpu().numpy())

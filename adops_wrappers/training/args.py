@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from adops_wrappers.training.checkpoint import load, read_settings
+from adops_wrappers.training.checkpoint import load
 from adops_wrappers.training.distributed import silence_other_ranks
 from adops_wrappers.training.envs import current_id, env_kind, find_spec
 from adops_wrappers.training.exit import fail
-from adops_wrappers.training.rundir import is_run
+from adops_wrappers.training.rundir import read_config, require_run
 
 
 @dataclass
@@ -98,19 +98,18 @@ class PresetArgs:
     restart_return_filter and root_gains; a flag overrides it"""
 
 
+_BURDA = {
+    "end_at_truncation": True,
+    "max_grad_norm": 0.0,
+    "minibatch_rows": "whole-envs",
+    "scale_adv": False,
+}
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    "burda": {
-        "end_at_truncation": True,
-        "max_grad_norm": 0.0,
-        "minibatch_rows": "whole-envs",
-        "scale_adv": False,
-    },
+    "burda": _BURDA,
     "paper": {
-        "end_at_truncation": True,
-        "max_grad_norm": 0.0,
+        **_BURDA,
         "minibatch_rows": "with-replacement",
-        "scale_adv": False,
         "rnd_slope": 0.01,
         "restart_return_filter": True,
         "root_gains": True,
@@ -188,14 +187,8 @@ def scales_by_default(args: ScriptArgs) -> bool:
 
 
 def _resumed(kind: type[Args], run_dir: str, argv: Sequence[str] | None, about: str | None) -> Args:
-    if not is_run(Path(run_dir)):
-        config = Path(run_dir) / "config.json"
-        fail(f"--resume {run_dir}: there is no {config}, so this is not a run directory.")
-    with contextlib.redirect_stdout(
-        None
-    ):  # the run itself reports skipped checkpoints, once it holds the lock
-        found = load(Path(run_dir))
-    saved = read_settings(Path(run_dir), found, FREE_ON_RESUME)
+    require_run(Path(run_dir))
+    saved = read_settings(Path(run_dir))
     known = {f.name for f in dataclasses.fields(kind)}
     if saved.keys() - {"resume"} != known - {"resume"}:
         odd = sorted(saved.keys() ^ known)
@@ -217,33 +210,60 @@ def _resumed(kind: type[Args], run_dir: str, argv: Sequence[str] | None, about: 
     return args
 
 
-_RULES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
-    (
-        "be at least 1",
+def read_settings(run_dir: Path, free: Container[str] = FREE_ON_RESUME) -> dict[str, Any]:
+    """Return the settings of a run to resume: those of its checkpoint.
+
+    Where an earlier resume may have changed them (`free`), those of config.json count. If that file
+    differs in others or is damaged, a message says so, and the run will rewrite it.
+    """
+    # Without a word: the run itself reports skipped checkpoints, once it holds the lock.
+    with contextlib.redirect_stdout(None):
+        checkpoint = load(run_dir)
+    config, problem = {}, ""
+    try:
+        config = read_config(run_dir)["args"]
+    except FileNotFoundError as error:
+        problem = f"{error.filename} is missing"
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    if checkpoint is None:
+        if problem:
+            fail(f"--resume {run_dir}: {problem}, and there is no checkpoint. Start a new run.")
+        return config
+    saved = checkpoint.state["args"]
+    changed = [
+        f"{name} is {config.get(name)!r} there and {value!r} in the checkpoint"
+        for name, value in saved.items()
+        if config and name not in free and config.get(name) != value
+    ]
+    if changed:
+        problem = f"{run_dir / 'config.json'} was changed: {'; '.join(changed)}"
+    if problem:
+        print(f"{problem}. Using the checkpoint's settings and rewriting config.json.")
+    return {k: config.get(k, v) if k in free else v for k, v in saved.items()}
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "be at least 1": (
         lambda x: x >= 1,
-        (
-            *("num_envs", "num_steps", "total_iterations", "update_epochs", "num_minibatches"),
-            "video_every",
-        ),
+        "num_envs num_steps total_iterations update_epochs num_minibatches video_every",
     ),
-    (
-        "lie in [0, 1]",
+    "lie in [0, 1]": (
         lambda x: 0.0 <= x <= 1.0,
-        ("gamma_ext", "gamma_int", "gae_lambda", "update_proportion"),
+        "gamma_ext gamma_int gae_lambda update_proportion",
     ),
-    (
-        "not be negative",
+    "not be negative": (
         lambda x: x >= 0,
-        ("checkpoint_every", "obs_norm_init_iterations", "torch_threads", "reward_scale"),
+        "checkpoint_every obs_norm_init_iterations torch_threads reward_scale",
     ),
-    ("be above 0", lambda x: x > 0.0, ("rank_timeout", "learning_rate")),
-)
+    "be above 0": (lambda x: x > 0.0, "rank_timeout learning_rate"),
+}
 
 
 def check_args(args: ScriptArgs) -> None:
     """Refuse settings that cannot work, saying what is allowed."""
-    for rule, is_allowed, names in _RULES:
-        for name in names:
+    for rule, (is_allowed, names) in _RULES.items():
+        for name in names.split():
             if not is_allowed(getattr(args, name)):
                 fail(f"--{dashed(name)} must {rule}, got {getattr(args, name)}.")
     # Env i is seeded with seed + i.

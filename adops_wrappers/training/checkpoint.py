@@ -10,21 +10,26 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import os
 import random
-import shutil
 import zipfile
-from collections.abc import Container
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from adops_wrappers._files import read_json, sync_folder, write_atomically, write_json
-from adops_wrappers.training.exit import fail
+from adops_wrappers._files import (
+    digest,
+    read_json,
+    remove_folder,
+    signed_json,
+    sync_folder,
+    write_atomically,
+    write_folder,
+)
+from adops_wrappers.training.exit import exit_on_disk_error, fail
 from adops_wrappers.training.log import Mark, agrees
-from adops_wrappers.training.rundir import read_config
 
 FORMAT = 2
 """Format 1 had no number and no mark of metrics.csv."""
@@ -44,29 +49,58 @@ class Checkpoint(NamedTuple):
     """The mark of metrics.csv, for `Log`."""
 
 
-class Packed(NamedTuple):
-    """A checkpoint as bytes, to be written now or later."""
-
-    iteration: int
-    files: dict[str, bytes]
-    manifest: dict[str, Any]
-
-
 class Unusable(Exception):
     """A checkpoint that cannot be used; the text says why."""
 
 
-def pack(
-    iteration: int,
-    state: dict[str, Any],
-    envs: list[bytes | None],
-    metrics: Mark,
-    before: int | None = None,
-) -> Packed:
-    """Return a checkpoint as bytes.
+class Saver:
+    """Writes the checkpoints of a run, of which the last two are kept.
+
+    One that cannot be written, on a disk that is full for a while, stays in memory until the next
+    is due. Then it is tried again.
 
     Args:
-        iteration: The number of iterations done.
+        run_dir: Directory of the run.
+        before: The iteration of the checkpoint from which the run continues, if there is one.
+    """
+
+    def __init__(self, run_dir: Path, before: int | None = None) -> None:
+        self.run_dir = run_dir
+        self._before = before
+        self._unwritten: tuple[int, dict[str, bytes]] | None = None
+
+    def save(
+        self, iteration: int, state: dict[str, Any], envs: list[bytes | None], metrics: Mark
+    ) -> bool:
+        """Write a checkpoint with this content (see `pack`); print why if that fails.
+
+        Returns:
+            Whether it is on disk.
+        """
+        new, late = (iteration, pack(state, envs, metrics, self._before)), self._unwritten
+        self._before = iteration
+        # The new one first: space may be left for only one of them.
+        self._unwritten = None if self._write(*new, iteration) else new
+        if late is not None and self._write(*late, iteration):
+            print(f"The checkpoint of iteration {late[0]} is written now.")
+        return self._unwritten is None
+
+    def _write(self, iteration: int, files: dict[str, bytes], newest: int) -> bool:
+        try:
+            write(self.run_dir, iteration, files, newest)
+        except OSError as error:
+            said = f"Cannot write the checkpoint of iteration {iteration}: {error}."
+            print(f"{said} Earlier ones are kept.")
+            return False
+        return True
+
+
+def pack(
+    state: dict[str, Any], envs: list[bytes | None], metrics: Mark, before: int | None = None
+) -> dict[str, bytes]:
+    """Return the files of a checkpoint.
+
+    Args:
         state: Tensors, numbers, strings, lists and dicts; `to_plain` converts other types.
         envs: The pickled envs of each rank, or None where they cannot be pickled.
         metrics: The mark that `Log.sync` has just returned.
@@ -74,43 +108,26 @@ def pack(
     """
     files = {"state.pt": _to_bytes(state)}
     files |= {_env_file(rank): data for rank, data in enumerate(envs) if data is not None}
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    hashes = {name: digest(data) for name, data in files.items()}
     manifest = {"format": FORMAT, "sha256": hashes, "metrics": metrics, "before": before}
-    return Packed(iteration, files, manifest)
+    return {**files, _MANIFEST: signed_json(manifest)}
 
 
-def write(run_dir: Path, packed: Packed, newest: int) -> None:
+def write(run_dir: Path, iteration: int, files: dict[str, bytes], newest: int) -> None:
     """Write checkpoints/ITERATION atomically, then drop all but the last two up to `newest`.
 
     Raises:
         OSError: It could not be written; earlier ones are still there.
     """
-    folder = run_dir / "checkpoints"
-    folder.mkdir(exist_ok=True)
+    final = _folder(run_dir, iteration)
+    final.parent.mkdir(exist_ok=True)
     sync_folder(run_dir)
-    temporary = folder / ".writing"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    for name, data in packed.files.items():
-        write_atomically(temporary / name, data)
-    write_json(temporary / _MANIFEST, packed.manifest)
-    final = _folder(run_dir, packed.iteration)
-    if final.exists():  # from before a resume that went back further
-        _drop(final)
-    os.replace(temporary, final)
-    sync_folder(folder)
+    write_folder(final, files)
+    # Later ones are from before a resume that went back further.
     kept = [path for path in _found(run_dir) if int(path.name) <= newest][:KEPT]
     for path in set(_found(run_dir)) - set(kept):
         with contextlib.suppress(OSError):
-            _drop(path)
-
-
-def _drop(path: Path) -> None:
-    """Remove a checkpoint; if killed meanwhile, the rest no longer looks like one."""
-    dropped = path.with_name(".dropped")
-    shutil.rmtree(dropped, ignore_errors=True)
-    os.replace(path, dropped)
-    shutil.rmtree(dropped, ignore_errors=True)
+            remove_folder(path)
 
 
 def load(run_dir: Path, rank: int = 0) -> Checkpoint | None:
@@ -174,7 +191,7 @@ def _verify(run_dir: Path, path: Path) -> tuple[dict[str, Any], dict[str, bytes]
     except OSError as error:
         raise Unusable(f"is damaged ({error})") from None
     for name, data in files.items():
-        if hashlib.sha256(data).hexdigest() != manifest["sha256"][name]:
+        if digest(data) != manifest["sha256"][name]:
             raise Unusable(f"is damaged ({name} does not match its checksum)")
     if not agrees(run_dir, manifest["metrics"]):
         raise Unusable("does not fit metrics.csv, in which rows were lost or changed")
@@ -202,76 +219,59 @@ def _env_file(rank: int) -> str:
     return f"envs{rank or ''}.pkl"
 
 
-def read_settings(
-    run_dir: Path, checkpoint: Checkpoint | None, free: Container[str]
-) -> dict[str, Any]:
-    """Return the settings (`args`) of a run to resume.
-
-    They are those of the checkpoint, `state["args"]`. A config.json that differs or is damaged is
-    reported; the caller rewrites it.
-
-    Args:
-        run_dir: Directory of the run.
-        checkpoint: The result of `load`.
-        free: Settings that an earlier resume may have changed; for these, config.json counts.
-    """
-    config: dict[str, Any] = {}
-    problem = ""
-    try:
-        config = read_config(run_dir)["args"]
-    except FileNotFoundError as error:
-        problem = f"{error.filename} is missing"
-    except (OSError, ValueError) as error:
-        problem = str(error)
-    if checkpoint is None:
-        if problem:
-            fail(f"--resume {run_dir}: {problem}, and there is no checkpoint. Start a new run.")
-        return config
-    saved = checkpoint.state["args"]
-    changed = [
-        f"{name} is {config.get(name)!r} there and {value!r} in the checkpoint"
-        for name, value in saved.items()
-        if config and name not in free and config.get(name) != value
-    ]
-    if changed:
-        problem = f"{run_dir / 'config.json'} was changed: {'; '.join(changed)}"
-    if problem:
-        print(f"{problem}. Using the checkpoint's settings and rewriting config.json.")
-    return {k: config.get(k, v) if k in free else v for k, v in saved.items()}
-
-
 # Contents of a checkpoint
 
 
 def to_plain(value: Any) -> Any:
     """Replace numpy arrays and bytes keys with tensors, so that loading runs no code."""
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value.copy())
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, dict) and value and all(isinstance(key, bytes) for key in value):
-        lengths = torch.tensor([len(key) for key in value])
-        joined = torch.frombuffer(bytearray(b"".join(value)), dtype=torch.uint8)
-        return {"bytes": joined, "lengths": lengths, "counts": torch.tensor(list(value.values()))}
-    if isinstance(value, dict):
-        return {key: to_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
-    return value
+
+    def plain(item: Any) -> Any:
+        if isinstance(item, np.ndarray):
+            # A copy: torch refuses negative strides and warns of read-only arrays.
+            return torch.from_numpy(item.copy())
+        if isinstance(item, np.generic):
+            return item.item()
+        if isinstance(item, dict) and item and all(isinstance(key, bytes) for key in item):
+            lengths = torch.tensor([len(key) for key in item])
+            joined = torch.frombuffer(bytearray(b"".join(item)), dtype=torch.uint8)
+            counts = torch.tensor(list(item.values()))
+            return {"bytes": joined, "lengths": lengths, "counts": counts}
+        return item
+
+    return _rebuild(value, plain)
 
 
 def from_plain(value: Any) -> Any:
-    """Undo `to_plain`; tuples come back as lists."""
-    if isinstance(value, torch.Tensor):
-        return value.numpy()
-    if isinstance(value, dict) and value.keys() == {"bytes", "lengths", "counts"}:
-        joined, ends = value["bytes"].numpy().tobytes(), value["lengths"].cumsum(0).tolist()
-        keys = (joined[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True))
-        return dict(zip(keys, value["counts"].tolist(), strict=True))
+    """Undo `to_plain`."""
+
+    def rich(item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            return item.numpy()
+        if isinstance(item, dict) and item.keys() == {"bytes", "lengths", "counts"}:
+            joined, ends = item["bytes"].numpy().tobytes(), item["lengths"].cumsum(0).tolist()
+            keys = (joined[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True))
+            return dict(zip(keys, item["counts"].tolist(), strict=True))
+        return item
+
+    return _rebuild(value, rich)
+
+
+def _on_cpu(value: Any) -> Any:
+    return _rebuild(value, lambda x: x.detach().cpu() if isinstance(x, torch.Tensor) else x)
+
+
+def _rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Rebuild nested dicts, lists and tuples with `change` applied to every part.
+
+    A part that `change` has replaced is not entered.
+    """
+    changed = change(value)
+    if changed is not value:
+        return changed
     if isinstance(value, dict):
-        return {key: from_plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [from_plain(item) for item in value]
+        return {key: _rebuild(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_rebuild(item, change) for item in value)
     return value
 
 
@@ -343,14 +343,9 @@ def pickle_envs(envs: Any) -> bytes | None:
 
 def save_model(run_dir: Path, args: dict[str, Any], agent: torch.nn.Module) -> None:
     """Write only the policy, as model.pt, for evaluate.py and for sharing."""
-    data = _to_bytes({"args": args, "agent": agent.state_dict()})
-    try:
-        write_atomically(run_dir / "model.pt", data)
-    except OSError as error:
-        fail(
-            f"cannot write {run_dir / 'model.pt'}: {error.strerror}. The checkpoint also holds the "
-            f"policy: free some space and write it with --resume {run_dir}"
-        )
+    safe = "The checkpoint also holds the policy: free some space and write it with --resume"
+    with exit_on_disk_error(path := run_dir / "model.pt", f"{safe} {run_dir}"):
+        write_atomically(path, _to_bytes({"args": args, "agent": agent.state_dict()}))
 
 
 def load_model(path: Path) -> dict[str, Any]:
@@ -377,13 +372,3 @@ def _to_bytes(value: Any) -> bytes:
     buffer = io.BytesIO()
     torch.save(_on_cpu(value), buffer)
     return buffer.getvalue()
-
-
-def _on_cpu(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu()
-    if isinstance(value, dict):
-        return {key: _on_cpu(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_on_cpu(item) for item in value)
-    return value

@@ -19,7 +19,8 @@ class Encoder:
     """Turns observations into the tensors that are stored and fed to the networks.
 
     Images are stored as uint8 with channels last, the fastest layout for convolutions; everything
-    else as flat float32 rows.
+    else as flat float32 rows. It has no weights: the networks are the script's own.
+    (`adops_wrappers.networks.Encoder`, of `TDCritic` and `RND`, is a network, for any space.)
 
     Args:
         space: The space of one observation, Box or Discrete.
@@ -75,6 +76,7 @@ class Encoder:
     def encode(self, obs: npt.NDArray[Any]) -> torch.Tensor:
         """Return a batch of observations in the layout of storage."""
         if self.image:
+            # Shares the memory of `obs` on a CPU: nothing here writes into it, storage copies it.
             images = self._upload(torch.from_numpy(obs))
             return images.permute(0, 2, 3, 1).contiguous() if self.channels_first else images
         if self.one_hot:
@@ -104,10 +106,12 @@ class Whitening:
     """Running mean and variance of RND's inputs, updated only between iterations.
 
     Inputs are summed up until `update`, so that the scale is constant within a rollout and ranks
-    can combine their sums first. (`adops_wrappers.networks.Whitening` follows every batch.)
+    can combine their sums first. (`adops_wrappers.networks.Whitening` has other moments, for
+    sources without a learner: it follows every batch, with no prior count.)
     """
 
     def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
+        # float64: E[x²] − E[x]² over a rollout of bytes loses most digits of a float32.
         self.mean = torch.zeros(shape, dtype=torch.float64, device=device)
         self.var = torch.ones(shape, dtype=torch.float64, device=device)
         self.count = 1e-4

@@ -28,10 +28,9 @@ RAM_IDS = ("adops/AtariRam-v0", "adops/MontezumaRam-v0")
 def env_kind(env_id: str) -> str:
     """Return atari, minigrid or other; import the package that registers the env."""
     spec = find_spec(env_id)
-    package = _package(spec.id)
     module = str(getattr(spec.entry_point, "__module__", spec.entry_point))
-    kinds = {"ale_py": "atari", "minigrid": "minigrid"}
-    return kinds.get(package) or kinds.get(module.split(".")[0], "other")
+    package = _package(spec.id) or module.split(".")[0]
+    return {"ale_py": "atari", "minigrid": "minigrid"}.get(package, "other")
 
 
 def find_spec(env_id: str) -> EnvSpec:

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from adops_wrappers._files import read_json, sync_folder, write_atomically
-from adops_wrappers.training.exit import fail
+from adops_wrappers._files import digest, read_json, sync_folder, write_atomically
+from adops_wrappers.training.exit import exit_on_disk_error, fail
 
 Mark = dict[str, Any]
 """The contents of metrics.csv at some moment: number of bytes and SHA-256."""
@@ -45,21 +45,22 @@ class Log:
     ) -> None:
         self.path = run_dir / "metrics.csv"
         self._open_files = contextlib.ExitStack()
+        self._events: _Events | None = None
         if wandb is not None:
             _start_wandb(run_dir, wandb)
-        with self._saying_what_is_kept():
-            kept = self._keep(mark)
+        with self._explained():
+            kept = self._truncate(mark)
+            # Unbuffered: each row is in the file when it is written, and after an error closing
+            # the file does not try to write again.
             self._file = self._open_files.enter_context(self.path.open("ab", buffering=0))
+            if tensorboard or wandb is not None:
+                self._events = _Events(run_dir, purge_step)
         self._size, self._hash = len(kept), hashlib.sha256(kept)
         self.columns = next(csv.reader([kept.partition(b"\r\n")[0].decode()]), [])
-        self._events: _Events | None = None
-        if tensorboard or wandb is not None:
-            with self._saying_what_is_kept():
-                self._events = _Events(run_dir, purge_step)
 
     def write(self, iteration: int, global_step: int, metrics: dict[str, float | None]) -> None:
         """Write one iteration; None becomes an empty cell."""
-        with self._saying_what_is_kept():
+        with self._explained():
             if not self.columns:
                 self.columns = ["iteration", "global_step", *metrics]
                 self._append(self.columns)
@@ -73,7 +74,7 @@ class Log:
 
         The checkpoint keeps the mark, so that a resume notices lost rows.
         """
-        with self._saying_what_is_kept():
+        with self._explained():
             os.fsync(self._file.fileno())
             sync_folder(self.path.parent)
             if self._events is not None:
@@ -82,13 +83,13 @@ class Log:
 
     def close(self) -> None:
         """Flush and close."""
-        with self._saying_what_is_kept():
+        with self._explained():
             self._open_files.close()
             if self._events is not None:
                 self._events.close()
 
-    def _keep(self, mark: Mark | None) -> bytes:
-        """Truncate metrics.csv to a mark."""
+    def _truncate(self, mark: Mark | None) -> bytes:
+        """Return the rows of a mark, after which the file now ends."""
         # status.json no longer describes these rows.
         self.path.with_name("status.json").unlink(missing_ok=True)
         data = self.path.read_bytes() if self.path.exists() else b""
@@ -100,24 +101,23 @@ class Log:
     def _append(self, row: list[Any]) -> None:
         line = ",".join(map(str, row)).encode() + b"\r\n"
         written = 0
-        while written < len(line):
+        while written < len(line):  # an unbuffered file may take a part only
             written += self._file.write(line[written:]) or 0
         self._size += len(line)
         self._hash.update(line)
 
     @contextlib.contextmanager
-    def _saying_what_is_kept(self) -> Iterator[None]:
-        """Turn disk errors into a message; any call may raise those of TensorBoard."""
-        try:
-            yield
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                self._open_files.close()
-            what = error.strerror or str(error)
-            fail(
-                f"cannot write to {self.path.parent}: {what}. The last checkpoint is safe: free "
-                f"some space and continue with --resume {self.path.parent}"
-            )
+    def _explained(self) -> Iterator[None]:
+        """End the script on a disk error, saying what is safe; any call may raise TensorBoard's."""
+        run_dir = self.path.parent
+        safe = f"The last checkpoint is safe: free some space and continue with --resume {run_dir}"
+        with exit_on_disk_error(f"to {run_dir}", safe):
+            try:
+                yield
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._open_files.close()
+                raise
 
 
 def _cell(value: float | None) -> str:
@@ -128,42 +128,30 @@ def _cell(value: float | None) -> str:
 
 
 class _Events:
-    """TensorBoard's events. A thread writes them; every method raises its errors."""
+    """TensorBoard's events. A thread writes them, whose errors the next call raises."""
 
     def __init__(self, run_dir: Path, purge_step: int | None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._error: BaseException | None = None
         self._hook_before = threading.excepthook
-        threading.excepthook = self._notice
+        threading.excepthook = self._without_traceback
         self._writer = SummaryWriter(str(run_dir), purge_step=purge_step)
+        self.flush = self._writer.flush
 
     def write(self, step: int, metrics: dict[str, float | None]) -> None:
         for name, value in metrics.items():
             if value is not None:
                 self._writer.add_scalar(name, value, step)
-        self._raise()
-
-    def flush(self) -> None:
-        self._writer.flush()
-        self._raise()
 
     def close(self) -> None:
         try:
             self._writer.close()
         finally:
             threading.excepthook = self._hook_before
-        self._raise()
 
-    def _notice(self, failed: threading.ExceptHookArgs) -> None:
-        if type(failed.thread).__module__.partition(".")[0] == "tensorboard":
-            self._error = failed.exc_value
-        else:
+    def _without_traceback(self, failed: threading.ExceptHookArgs) -> None:
+        if type(failed.thread).__module__.partition(".")[0] != "tensorboard":
             self._hook_before(failed)
-
-    def _raise(self) -> None:
-        if self._error is not None:
-            raise self._error
 
 
 def _start_wandb(run_dir: Path, settings: dict[str, Any]) -> None:
@@ -172,9 +160,11 @@ def _start_wandb(run_dir: Path, settings: dict[str, Any]) -> None:
         wandb = importlib.import_module("wandb")
     except ImportError:
         fail("--track needs Weights & Biases: pip install wandb")
+    # The id follows from the directory: a resume continues the same W&B run.
+    identity = digest(str(run_dir.resolve()).encode())[:16]
     wandb.init(
         name=run_dir.name,
-        id=hashlib.sha256(str(run_dir.resolve()).encode()).hexdigest()[:16],
+        id=identity,
         resume="allow",
         dir=str(run_dir),
         sync_tensorboard=True,
@@ -186,10 +176,9 @@ def agrees(run_dir: Path, mark: Mark) -> bool:
     """Whether metrics.csv still begins with the rows of a mark."""
     try:
         with (run_dir / "metrics.csv").open("rb") as file:
-            data = file.read(mark["bytes"])
+            return bool(digest(file.read(mark["bytes"])) == mark["sha256"])
     except OSError:
         return False
-    return bool(hashlib.sha256(data).hexdigest() == mark["sha256"])
 
 
 def read_metrics(run_dir: Path) -> dict[str, list[str]]:
@@ -206,7 +195,7 @@ def read_metrics(run_dir: Path) -> dict[str, list[str]]:
     data = path.read_bytes()
     with contextlib.suppress(OSError):
         mark = read_json(run_dir / "status.json").get("metrics")
-        if mark and hashlib.sha256(data).hexdigest() != mark["sha256"]:
+        if mark and digest(data) != mark["sha256"]:
             raise ValueError(
                 f"{path} is not what the run wrote: it was truncated or changed. Restore it, or "
                 "train this run again."

@@ -1,4 +1,4 @@
-"""Progress of a run, where its time goes, and how long it will take."""
+"""What a run says while it goes on: its progress and time, its warnings, how long it will take."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import functools
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
 
 import torch
 from torch import nn
 from tqdm import tqdm  # type: ignore[import-untyped]
 
+from adops_wrappers.inspect.findings import Finding
+from adops_wrappers.inspect.run_diagnosis import diagnose_run, summarize_run
+from adops_wrappers.inspect.runs import Metrics
 from adops_wrappers.training.args import ScriptArgs
 from adops_wrappers.training.encoding import Encoder
 
@@ -70,7 +73,7 @@ class Clock:
         }
 
 
-class Progress:
+class ProgressBar:
     """A progress bar in a terminal; elsewhere a line every half minute.
 
     Args:
@@ -90,6 +93,7 @@ class Progress:
         self._bar.set_postfix_str(state, refresh=False)
         self._bar.update()
         now = time.perf_counter()
+        # tqdm itself would write one line without end to a log file.
         if self._bar.disable and now - self._said > 30.0:
             self._said = now
             left = (now - self._began) / (iteration - self.done) * (self.total - iteration)
@@ -105,6 +109,43 @@ class Progress:
     def close(self) -> None:
         """Close the bar and leave it on the screen."""
         self._bar.close()
+
+
+class Watch:
+    """Says each warning once, and at the end what the report of the run says.
+
+    Args:
+        metrics: The iterations that are already done; those to come are appended to it.
+        total: Iterations of the whole run. It is looked at a hundred times.
+        say: Prints a line.
+    """
+
+    def __init__(self, metrics: Metrics, total: int, say: Callable[[str], None]) -> None:
+        self._metrics, self._say = metrics, say
+        self._every = max(1, total // 100)
+        self._said: set[str] = set()
+
+    def add(self, row: Mapping[str, float | None]) -> None:
+        """Take an iteration, and say which warnings are new."""
+        self._metrics.append(row)
+        iteration = len(self._metrics)
+        if iteration % self._every == 0:
+            for warning in self._warnings():
+                if warning.title not in self._said:
+                    self._say(f"Iteration {iteration}: warning: {warning.title}. {warning.text}")
+                self._said.add(warning.title)
+
+    def summarize(self) -> None:
+        """Say how the run went, and every warning that holds now."""
+        if not len(self._metrics):
+            return
+        for line in summarize_run(self._metrics):
+            self._say(line)
+        for warning in self._warnings():
+            self._say(f"Warning: {warning.title}. {warning.text}")
+
+    def _warnings(self) -> list[Finding]:
+        return [finding for finding in diagnose_run(self._metrics) if finding.kind == "warning"]
 
 
 def announce_duration(

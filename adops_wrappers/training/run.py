@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -31,15 +30,12 @@ from adops_wrappers.training.args import ScriptArgs, scales_by_default
 from adops_wrappers.training.distributed import Ranks, silence_other_ranks
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.envs import count_key, env_kind, make_env, make_vector_env
-from adops_wrappers.training.exit import fail, fail_incomplete
-from adops_wrappers.training.gradients import allow_tf32
+from adops_wrappers.training.exit import StopOnSignal, StoppedEarly, fail, fail_incomplete
 from adops_wrappers.training.log import Log
 from adops_wrappers.training.play import play_episode, write_video
-from adops_wrappers.training.progress import Clock, Progress, announce_duration
+from adops_wrappers.training.progress import Clock, ProgressBar, Watch, announce_duration
 from adops_wrappers.training.rundir import RunDir, is_run
-from adops_wrappers.training.saver import Saver
-from adops_wrappers.training.signals import StopOnSignal, StoppedEarly
-from adops_wrappers.training.watch import Watch
+from adops_wrappers.training.update import allow_tf32
 
 PACKAGES = ("adops-wrappers", "gymnasium", "numpy", "ale-py", "minigrid")
 """Packages whose versions config.json records, besides torch."""
@@ -50,7 +46,7 @@ class Run:
 
     A script calls, in this order: `make_envs`, `track` with everything that has a state, `restore`
     with its wrapper stack, and `log` once in each of `iterations`. As a context manager it releases
-    the run directory however the script ends.
+    the run directory however the script ends. (`inspect.runs.Run` reads what this one has written.)
 
     Args:
         args: The script's settings.
@@ -64,11 +60,9 @@ class Run:
         self.args, self.script, self.method = args, Path(script), method
         if args.scale_adv is None:
             args.scale_adv = scales_by_default(args)
+        why_not = _indivisible(args, method)
         self.ranks = Ranks(
-            args.num_envs,
-            cuda=args.cuda,
-            timeout=args.rank_timeout,
-            indivisible=_indivisible(args, method),
+            args.num_envs, cuda=args.cuda, timeout=args.rank_timeout, indivisible=why_not
         )
         self.device = self.ranks.device
         allow_tf32(False)
@@ -88,6 +82,7 @@ class Run:
         if self._dir is not None:
             self._cleanup.callback(self._dir.release)
         self.path: Path = self.ranks.gather(self._dir and self._dir.path)[0]
+        # Torch draws for the envs of all ranks, each of which uses its part; the others do not.
         seed, own_seed = self.args.seed, self.args.seed + self.ranks.first_env
         random.seed(own_seed)
         np.random.seed(own_seed)  # noqa: NPY002 (envs may use it)
@@ -98,25 +93,18 @@ class Run:
         self._cleanup.callback(self._stop.restore)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: object, traceback: object) -> bool:
         early = isinstance(error, StoppedEarly)
         if early:
-            self._say_stopped_early(str(error))
+            then = "Nothing is kept of this run."
+            if is_run(self.path):
+                # That of a finished run that was resumed stays.
+                if self._dir is not None and not (self.path / "status.json").exists():
+                    self._dir.write_status(self.iteration, False, f"stopped by {error}")
+                then = f"Continue with --resume {self.path}"
+            print(f"\n{error}: stopped before an iteration began. {then}", flush=True)
         self._cleanup.close()
         return early
-
-    def _say_stopped_early(self, name: str) -> None:
-        then = "Nothing is kept of this run."
-        if is_run(self.path):
-            if self._dir is not None and not (self.path / "status.json").exists():
-                self._dir.write_status(self.iteration, False, f"stopped by {name}")
-            then = f"Continue with --resume {self.path}"
-        print(f"\n{name}: stopped before an iteration began. {then}", flush=True)
 
     def _open_dir(self) -> RunDir:
         args = self.args
@@ -153,8 +141,7 @@ class Run:
         found = checkpoint.load(self.path, self.ranks.rank)
         if found is None:
             print(f"{self.path} has no checkpoint yet: starting at iteration 1.")
-        elif len(found.state["ranks"]) != self.ranks.world:
-            ranks = len(found.state["ranks"])
+        elif (ranks := len(found.state["ranks"])) != self.ranks.world:
             fail(
                 f"--resume {self.args.resume}: the checkpoint was written by {ranks} ranks, this "
                 f"run has {self.ranks.world}. Start it with torchrun --nproc-per-node {ranks}, or "
@@ -228,10 +215,10 @@ class Run:
         """Count the iterations; after each, save, film or stop if due."""
         args, ranks = self.args, self.ranks
         self._log = self._open_log() if ranks.main else None
-        self._saver = Saver(self.path, self.iteration or None)
+        self._saver = checkpoint.Saver(self.path, self.iteration or None)
         stop = self._stop
         stop.begin()
-        self._progress = Progress(self.iteration, args.total_iterations, ranks.mute)
+        self._progress = ProgressBar(self.iteration, args.total_iterations, ranks.mute)
         self._cleanup.callback(self._progress.close)
         if self._log is not None:
             done = runs.Metrics(self._config()) if self._checkpoint is None else runs.Run(self.path)
@@ -255,15 +242,13 @@ class Run:
 
     def _open_log(self) -> Log:
         args, found = self.args, self._checkpoint
-        purge = (self.iteration + 1) * args.num_envs * args.num_steps if args.resume else None
+        wandb = {"project": args.wandb_project, "config": dataclasses.asdict(args)}
         log = Log(
             self.path,
             found.metrics if found else None,
             tensorboard=args.tensorboard,
-            purge_step=purge,
-            wandb={"project": args.wandb_project, "config": dataclasses.asdict(args)}
-            if args.track
-            else None,
+            purge_step=self._steps(self.iteration + 1) if args.resume else None,
+            wandb=wandb if args.track else None,
         )
         self._cleanup.callback(log.close)
         return log
@@ -278,10 +263,14 @@ class Run:
         drawn = [row.exponential_(generator=self.generator) for row in rows]
         return torch.stack(drawn)[:, self.ranks.envs]
 
+    def _steps(self, iteration: int) -> int:
+        """Return the number of steps of all envs until the end of an iteration."""
+        return iteration * self.args.num_envs * self.args.num_steps
+
     def log(self, metrics: dict[str, float | None]) -> None:
         """Write the metrics of this iteration; None is an empty cell."""
         if self._log is not None:
-            step = self.iteration * self.args.num_envs * self.args.num_steps
+            step = self._steps(self.iteration)
             self._log.write(self.iteration, step, metrics)
             self._watch.add({"iteration": self.iteration, "global_step": step, **metrics})
         self._progress.show(
@@ -293,8 +282,7 @@ class Run:
             "stack": checkpoint.to_plain(stack_state_dict(self._stack)),
             "random": checkpoint.random_states(self.generator),
         }
-        pickled = checkpoint.pickle_envs(self._envs)
-        gathered = self.ranks.gather_on_main((own, pickled))
+        gathered = self.ranks.gather_on_main((own, checkpoint.pickle_envs(self._envs)))
         if self._log is None:
             return
         owns, envs = zip(*gathered, strict=True)
@@ -303,12 +291,12 @@ class Run:
             "shared": {name: part.state_dict() for name, part in self._tracked.items()},
             "ranks": list(owns),
         }
+        # The rows reach the disk before the checkpoint that counts on them.
         mark = self._log.sync()
         self._last_save_failed = not self._saver.save(self.iteration, state, list(envs), mark)
 
     def _film(self) -> None:
-        env = make_env(self.args, self._kind, "rgb_array")
-        agent = self._tracked["agent"]
+        agent, env = self._tracked["agent"], make_env(self.args, self._kind, "rgb_array")
         episode = play_episode(agent, self._encoder, env, self.args.seed, film=True)
         write_video(episode.frames, self.path / "videos" / f"{self.iteration:08d}.mp4")
         env.close()
@@ -344,11 +332,11 @@ class Run:
         lost = self._write_status(reason)
         if self._log is not None:
             self._watch.summarize()
-        if finished:
-            print(f"Finished {self.iteration} iterations: {self.path}")
-        else:
-            said = f"Run {reason} after iteration {self.iteration}."
-            print(f"{said} Continue with --resume {self.path}")
+        said = f"Finished {self.iteration} iterations: {self.path}"
+        if not finished:
+            said = f"Run {reason} after iteration {self.iteration}. "
+            said += f"Continue with --resume {self.path}"
+        print(said)
         if lost:
             fail_incomplete(f"{self.path} {reason}, but {lost}. Its other files are complete.")
 
@@ -359,9 +347,9 @@ class Run:
         if self._dir is not None and self._log is not None:
             finished, mark = reason == "finished", self._log.sync()
             lost = checkpoint.find_loss(self.path)
-            self._dir.write_status(
-                self.iteration, finished, reason, mark if finished else None, lost
-            )
+            # Of a finished run only: readers refuse rows that differ from this mark.
+            kept = mark if finished else None
+            self._dir.write_status(self.iteration, finished, reason, kept, lost)
         self.ranks.close()
         return lost
 

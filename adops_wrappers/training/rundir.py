@@ -11,13 +11,12 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import filelock
 
 from adops_wrappers._files import read_json, remove_leftovers, sync_folder, write_json
-from adops_wrappers.training.exit import fail
+from adops_wrappers.training.exit import exit_on_disk_error, fail
 
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 
@@ -53,9 +52,7 @@ class Lock:
             OSError: The directory cannot be written.
         """
         try:
-            self._lock.acquire(timeout=wait)
-        except filelock.Timeout:
-            raise Held(self._read_holder()) from None
+            self._acquire(wait)
         except OSError as error:
             if error.errno not in _WITHOUT_LOCKS:
                 raise
@@ -68,18 +65,16 @@ class Lock:
         self._holder.write_text(text)
 
     def refuse_holder(self) -> None:
-        """Check whether another process holds the lock, without keeping it.
+        """Raise `Held` if another process holds the lock; do not keep it."""
+        # A full disk, or no such directory: nobody can be at work there.
+        with contextlib.suppress(OSError), self._acquire(0):
+            pass
 
-        Raises:
-            Held: Another process holds it; the text names the process.
-        """
+    def _acquire(self, wait: float) -> Any:
         try:
-            with self._lock.acquire(timeout=0):
-                pass
+            return self._lock.acquire(timeout=wait)
         except filelock.Timeout:
             raise Held(self._read_holder()) from None
-        except OSError:
-            return  # a full disk, or no such directory: nobody can be at work there
 
     def release(self) -> None:
         """Release the lock, if it is held."""
@@ -90,6 +85,7 @@ class Lock:
 
     def discard(self) -> None:
         """Release the lock and remove its file."""
+        # While it is held: afterwards the file may be another process's lock.
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
         self.release()
@@ -98,12 +94,7 @@ class Lock:
         self.take()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     def _read_holder(self) -> str:
@@ -129,10 +120,18 @@ class RunDir:
     Use `create` or `reopen` to get one.
     """
 
-    def __init__(self, path: Path, lock: Lock, made: bool = False) -> None:
-        self.path = path
-        self._lock = lock
-        self._made = made
+    def __init__(self, path: Path, made: bool = False) -> None:
+        self.path, self._made = path, made
+        self._lock = run_lock(path)
+        with _writing_to(path):
+            try:
+                self._lock.take()
+            except Held as holder:
+                fail(
+                    f"{path} is in use by {holder}. Wait for it, stop it, or choose another "
+                    "directory."
+                )
+        remove_leftovers(path)
 
     @classmethod
     def create(cls, run_dir: str, default_name: str) -> RunDir:
@@ -144,32 +143,26 @@ class RunDir:
                 number is added.
         """
         if not run_dir:
-            return cls(*_take(_make_new(Path("runs") / default_name)), made=True)
+            return cls(_make_new(Path("runs") / default_name), made=True)
         path = Path(run_dir)
         made = not path.exists()
-        try:
+        with _writing_to(path):
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            fail(f"cannot write to {path}: {error.strerror}. Choose another --run-dir.")
-        path, lock = _take(path)
+        new = cls(path, made)
+        # Looked for once the lock is held: until then another process may have begun a run.
         if (path / "metrics.csv").exists() or (path / "checkpoints").exists():
-            lock.release()
+            new._lock.release()
             fail(
                 f"{path} already holds a run. Continue it with --resume {path}, or choose "
                 "another --run-dir."
             )
-        return cls(path, lock, made)
+        return new
 
     @classmethod
     def reopen(cls, run_dir: str) -> RunDir:
         """Lock the directory of a run to resume, or end the script with a message."""
-        path = Path(run_dir)
-        if not is_run(path):
-            fail(
-                f"--resume {run_dir}: there is no {path / 'config.json'}, so this is not a run "
-                "directory."
-            )
-        return cls(*_take(path))
+        require_run(Path(run_dir))
+        return cls(Path(run_dir))
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write config.json: settings, versions and machine."""
@@ -215,13 +208,9 @@ class RunDir:
                 self.path.rmdir()
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
-        try:
+        safe = f"Existing files are safe: free some space and continue with --resume {self.path}"
+        with exit_on_disk_error(self.path / name, safe):
             write_json(self.path / name, content)
-        except OSError as error:
-            fail(
-                f"cannot write {self.path / name}: {error.strerror}. Existing files are safe: free "
-                f"some space and continue with --resume {self.path}"
-            )
 
 
 def run_lock(run_dir: Path) -> Lock:
@@ -232,6 +221,13 @@ def run_lock(run_dir: Path) -> Lock:
 def is_run(path: Path) -> bool:
     """Whether a directory holds a run, even one that has barely begun."""
     return (path / "config.json").is_file() or (path / "checkpoints").is_dir()
+
+
+def require_run(path: Path) -> None:
+    """End the script with a message if a directory to resume holds no run."""
+    if not is_run(path):
+        config = path / "config.json"
+        fail(f"--resume {path}: there is no {config}, so this is not a run directory.")
 
 
 def read_config(run_dir: Path) -> dict[str, Any]:
@@ -258,26 +254,17 @@ def read_status(run_dir: Path) -> dict[str, Any]:
 
 
 def _make_new(first: Path) -> Path:
-    try:
+    """Make a directory that did not exist: this one, or with a number behind its name."""
+    with _writing_to(first):
         first.parent.mkdir(parents=True, exist_ok=True)
         for number in itertools.count(1):
             path = first if number == 1 else first.with_name(f"{first.name}_{number}")
             with contextlib.suppress(FileExistsError):
                 path.mkdir()
                 break
-    except OSError as error:
-        fail(f"cannot write to {first}: {error.strerror}. Choose another --run-dir.")
     sync_folder(path.parent)
     return path
 
 
-def _take(path: Path) -> tuple[Path, Lock]:
-    lock = run_lock(path)
-    try:
-        lock.take()
-    except Held as holder:
-        fail(f"{path} is in use by {holder}. Wait for it, stop it, or choose another directory.")
-    except OSError as error:
-        fail(f"cannot write to {path}: {error.strerror}. Choose another --run-dir.")
-    remove_leftovers(path)
-    return path, lock
+def _writing_to(path: Path) -> contextlib.AbstractContextManager[None]:
+    return exit_on_disk_error(f"to {path}", "Choose another --run-dir.")

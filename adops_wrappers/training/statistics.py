@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROOM_BYTE = 3
 """The byte of RAM in which Montezuma's Revenge keeps the room number."""
+_RUNNING = ("returns", "lengths", "weights", "to_go")
 COUNT_TAGS = {"stages": "charts/stages", "rooms": "charts/episodic_rooms", "bad": "charts/bad"}
 """The metrics of what an env counts in an episode."""
 
@@ -65,6 +66,7 @@ class EpisodeStatistics(VectorBase):
         self.lengths = np.zeros(self.num_envs, dtype=np.int64)
         self.weights, self.to_go = np.zeros((2, self.num_envs))
         """How often a reward counts in the returns-to-go of the steps so far, and their sum."""
+        self._running = [getattr(self, name) for name in _RUNNING]
         self.finished: list[Finished] = []
         """The episodes that have ended since the last `take_finished`."""
         self.last_obs: Any = None
@@ -72,7 +74,7 @@ class EpisodeStatistics(VectorBase):
 
     def reset(self, **kwargs: Any) -> Any:
         """Reset all rows."""
-        for running in (self.returns, self.lengths, self.weights, self.to_go):
+        for running in self._running:
             running[:] = 0
         self.last_obs, info = self.env.reset(**kwargs)
         return self.last_obs, info
@@ -83,16 +85,18 @@ class EpisodeStatistics(VectorBase):
         reward = np.asarray(reward, dtype=np.float64)
         self.returns += reward
         self.lengths += 1
-        self.weights = 1.0 + self.gamma * self.weights
+        # This reward is in the return-to-go of every step so far: γ^k times it k steps ago.
+        self.weights[:] = 1.0 + self.gamma * self.weights
         self.to_go += self.weights * reward * self.scale
         ended = np.logical_or(terminated, truncated)
         if ended.any():
+            # The envs reset within this step: what an episode achieved is in its last info.
             counted = [info["final_info"][key][ended].tolist() for key in self.counts]
             counts = zip(*counted, strict=True) if counted else repeat(())
             columns = (self.returns, self.lengths, self.to_go, self._endless(terminated))
             scores, lengths, *to_go = (column[ended].tolist() for column in columns)
             self.finished += map(Finished, scores, lengths, counts, *to_go)
-            for running in (self.returns, self.lengths, self.weights, self.to_go):
+            for running in self._running:
                 running[ended] = 0
         if self.end_at_truncation:
             terminated, truncated = ended, np.zeros_like(ended)
@@ -111,19 +115,13 @@ class EpisodeStatistics(VectorBase):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the running episodes and their last observations."""
-        return {
-            "returns": self.returns.copy(),
-            "lengths": self.lengths.copy(),
-            "weights": self.weights.copy(),
-            "to_go": self.to_go.copy(),
-            "last_obs": self.last_obs,
-        }
+        running = {name: getattr(self, name).copy() for name in _RUNNING}
+        return {**running, "last_obs": self.last_obs}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
-        self.returns[:], self.lengths[:] = state["returns"], state["lengths"]
-        # Runs of version 0.2.0 have none.
-        self.weights[:], self.to_go[:] = state.get("weights", 0.0), state.get("to_go", 0.0)
+        for name in _RUNNING:  # runs of version 0.2.0 have no weights and to_go
+            getattr(self, name)[:] = state.get(name, 0.0)
         self.last_obs = state["last_obs"]
 
 

@@ -263,7 +263,7 @@ def test_an_observation_seen_again_draws_a_new_action(ppo_rnd):
     assert drawn == [[2] * 6, [0] * 6, [1] * 6]
 
 
-def test_the_bonus_brings_the_values_of_the_next_observation(ppo_rnd):
+def test_the_bonus_and_the_values_of_the_next_observation_share_a_copy(ppo_rnd):
     """One pass and one copy for both, unless an episode ends: then the agent sees another."""
     learner, rng = make_learner(ppo_rnd), np.random.default_rng(0)
     looks, look = [], learner.actor.look

@@ -198,7 +198,7 @@ def test_disk_that_fills_up_keeps_the_previous_checkpoint(short, ppo_rnd, capsys
 
     expected = learned(run_dir)
     with monkeypatch.context() as patch:
-        patch.setattr("adops_wrappers.training.saver.write", full)
+        patch.setattr("adops_wrappers.training.checkpoint.write", full)
         with pytest.raises(SystemExit, match=r"the last checkpoint of .* continue with --resume"):
             ppo_rnd.train(ppo_rnd.parse_args(["--resume", str(run_dir)]))
     assert "Cannot write the checkpoint of iteration" in capsys.readouterr().out

@@ -16,13 +16,15 @@ from gymnasium.vector import SyncVectorEnv
 pytest.importorskip("torch")
 pytest.importorskip("filelock")
 pytest.importorskip("cloudpickle")
+pytest.importorskip("tyro")
 
 import torch
 
 from adops_wrappers._files import write_json
 from adops_wrappers.training import checkpoint
+from adops_wrappers.training.args import read_settings
+from adops_wrappers.training.checkpoint import Saver
 from adops_wrappers.training.log import Log
-from adops_wrappers.training.saver import Saver
 
 
 def write_run(run_dir: Path, iterations: int = 6, every: int = 2) -> None:
@@ -38,7 +40,7 @@ def write_run(run_dir: Path, iterations: int = 6, every: int = 2) -> None:
 
 
 def save(run_dir: Path, iteration: int, *content: object) -> None:
-    checkpoint.write(run_dir, checkpoint.pack(iteration, *content), newest=iteration)
+    checkpoint.write(run_dir, iteration, checkpoint.pack(*content), newest=iteration)
 
 
 def kept(run_dir: Path) -> list[str]:
@@ -237,7 +239,7 @@ def test_a_missing_checkpoint_before_the_newest_is_found(tmp_path):
 
 
 def settings(run_dir: Path) -> dict:
-    return checkpoint.read_settings(run_dir, checkpoint.load(run_dir), free=("video",))
+    return read_settings(run_dir, free=("video",))
 
 
 def test_the_settings_of_the_checkpoint_count_and_the_user_is_told(tmp_path, capsys):

@@ -9,7 +9,7 @@ import torch
 
 from adops_wrappers.training import progress
 from adops_wrappers.training.encoding import Encoder
-from adops_wrappers.training.progress import Clock, Progress, announce_duration
+from adops_wrappers.training.progress import Clock, ProgressBar, announce_duration
 
 
 def test_clock_gives_every_second_to_its_part(monkeypatch):
@@ -38,7 +38,7 @@ def test_clock_gives_every_second_to_its_part(monkeypatch):
 def test_a_line_is_printed_every_half_minute_where_there_is_no_bar(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
-    shown = Progress(10, 20, mute=True)
+    shown = ProgressBar(10, 20, mute=True)
     for iteration in range(11, 15):
         now[0] += 20.0
         shown.show(iteration, 123.4, None if iteration < 14 else 0.5)

@@ -15,7 +15,7 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 
 from adops_wrappers import CountBonus, IntrinsicRewardWrapper, NoShapingWrapper
-from adops_wrappers.training import checkpoint, saver
+from adops_wrappers.training import checkpoint
 from adops_wrappers.training.args import Auto, ScriptArgs
 from adops_wrappers.training.exit import INCOMPLETE
 from adops_wrappers.training.log import read_metrics
@@ -238,12 +238,14 @@ def test_a_run_that_ends_in_nan_says_so_and_keeps_its_checkpoint(tmp_path):
 def full_at_4(monkeypatch):
     """A disk that takes every checkpoint but that of iteration 4."""
 
-    def write(run_dir, packed, newest):
-        if packed.iteration == 4:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        checkpoint.write(run_dir, packed, newest)
+    whole = checkpoint.write
 
-    monkeypatch.setattr(saver, "write", write)
+    def write(run_dir, iteration, files, newest):
+        if iteration == 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        whole(run_dir, iteration, files, newest)
+
+    monkeypatch.setattr(checkpoint, "write", write)
 
 
 @pytest.mark.usefixtures("full_at_4")

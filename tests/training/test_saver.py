@@ -10,13 +10,13 @@ pytest.importorskip("torch")
 pytest.importorskip("filelock")
 pytest.importorskip("cloudpickle")
 
-from adops_wrappers.training import checkpoint, saver
+from adops_wrappers.training import checkpoint
 from adops_wrappers.training.log import Log
 
 
 def save_all(run_dir: Path, iterations: tuple[int, ...]) -> list[bool]:
     """Save checkpoints of these iterations; return what `save` says."""
-    log, own = Log(run_dir), saver.Saver(run_dir)
+    log, own = Log(run_dir), checkpoint.Saver(run_dir)
     log.write(1, 1, {"a": 0.5})
     said = [own.save(n, {"weight": n}, [b"envs"], log.sync()) for n in iterations]
     log.close()
@@ -33,15 +33,15 @@ def refuse(monkeypatch):
     """Let the disk refuse checkpoints: `refuse({4: 2})` does so twice for iteration 4."""
 
     def refuse(times: dict[int, int]) -> None:
-        left = dict(times)
+        left, whole = dict(times), checkpoint.write
 
-        def write(run_dir, packed, newest):
-            if left.get(packed.iteration, 0):
-                left[packed.iteration] -= 1
+        def write(run_dir, iteration, files, newest):
+            if left.get(iteration, 0):
+                left[iteration] -= 1
                 raise OSError(errno.ENOSPC, "No space left on device")
-            checkpoint.write(run_dir, packed, newest)
+            whole(run_dir, iteration, files, newest)
 
-        monkeypatch.setattr(saver, "write", write)
+        monkeypatch.setattr(checkpoint, "write", write)
 
     return refuse
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from adops_wrappers.inspect.runs import Metrics
-from adops_wrappers.training.watch import Watch
+from adops_wrappers.training.progress import Watch
 from tests.inspect.test_run_diagnosis import FELL, course
 
 

@@ -1,9 +1,13 @@
-"""Precision of the update, and gradient clipping that works for gradients of any size."""
+"""Parts of an update: its precision, the order and upload of its rows, gradient clipping."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from torch import nn
+
+from adops_wrappers.training.args import ScriptArgs
 
 
 def allow_tf32(allowed: bool) -> None:
@@ -14,6 +18,29 @@ def allow_tf32(allowed: bool) -> None:
     """
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
+
+
+def order_of_other_codes(args: ScriptArgs, batch: int) -> torch.Tensor:
+    """Return the `batch` rows of an epoch if --minibatch-rows is not `shuffled`.
+
+    `with-replacement` draws every row independently (PPO-RND); `whole-envs` assigns whole envs to
+    minibatches (Burda et al.).
+    """
+    if args.minibatch_rows == "with-replacement":
+        return torch.randint(batch, (batch,))
+    envs = args.num_envs
+    return torch.arange(batch).view(-1, envs)[:, torch.randperm(envs)].T.flatten()
+
+
+def upload(
+    groups: Sequence[tuple[torch.Tensor, ...]], device: torch.device
+) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield groups of vectors on the device, all sent in one copy."""
+    vectors = [vector for group in groups for vector in group]
+    uploaded = torch.cat(vectors).to(device)
+    parts = iter(torch.split(uploaded, [len(vector) for vector in vectors]))
+    for group in groups:
+        yield tuple(next(parts) for _ in group)
 
 
 def clip_gradients(parameters: list[nn.Parameter], largest: float) -> torch.Tensor:

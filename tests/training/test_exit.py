@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from adops_wrappers.training.signals import StopOnSignal, StoppedEarly
+from adops_wrappers.training.exit import StopOnSignal, StoppedEarly
 
 
 class Talk:
