@@ -1,0 +1,65 @@
+"""Draws charts/action_prob_max of several runs, the paper's figure act_prob_plot.
+
+python -m research.figures.action_prob runs/none runs/adops runs/pbim --out x.png --csv x.csv
+python -m research.figures.action_prob x.csv --out x.png
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import tyro
+
+from research.figures.run_tables import read_rows, rows_by_method, write_rows
+
+COLUMNS = (
+    *("charts/action_prob_max", "charts/action_prob", "charts/episodic_length"),
+    *("charts/episodes", "losses/entropy", "shaping/raw_mean", "shaping/shaped_min"),
+    *("shaping/conflict_rate", "shaping/intervention_rate"),
+)
+
+
+@dataclass
+class Settings:
+    """What to draw."""
+
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """run directories, or one CSV that this command has written before"""
+    out: str = "action_prob.png"
+    """the picture"""
+    csv: str = ""
+    """also write the drawn columns of all runs to this file"""
+
+
+def main(settings: Settings) -> None:
+    """Collect, write, draw."""
+    rows = read_rows(settings.runs, COLUMNS)
+    if settings.csv:
+        write_rows(settings.csv, rows)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for method, own in rows_by_method(rows).items():
+        iterations = [int(row["iteration"]) for row in own]
+        left.plot(iterations, [float(row["charts/action_prob_max"]) for row in own], label=method)
+        lowest = [-float(row["shaping/shaped_min"]) for row in own]
+        right.plot(iterations, [max(value, 1e-4) for value in lowest], label=method)
+    left.set_ylabel("mean probability of the most probable action")
+    left.set_ylim(0.0, 1.0)
+    right.set_ylabel("largest punishment within the iteration, -min F'")
+    right.set_yscale("log")
+    for axis in (left, right):
+        axis.set_xlabel("iteration")
+        axis.spines[["top", "right"]].set_visible(False)
+    left.legend(frameon=False)
+    Path(settings.out).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(settings.out, dpi=120)
+    print(settings.out)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))

@@ -1,0 +1,50 @@
+"""Committed pictures are what their scripts draw of the committed tables."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+image = pytest.importorskip("matplotlib.image")
+
+ROOT = Path(__file__).parents[3]
+DATA, IMAGES = ROOT / "docs" / "data", ROOT / "docs" / "images"
+TITLE = "Kung-Fu Master from pixels, RND bonus, one run each"
+SCRIPTS: dict[str, tuple[str, dict[str, str]]] = {
+    "montezuma_action_prob": ("action_prob", {}),
+    "montezuma_debt": ("montezuma_debt", {}),
+    "pixels_kung_fu_master": ("pixels", {"title": TITLE}),
+}
+
+
+def same_matplotlib() -> bool:
+    """Whether this version drew the committed pictures; others may place a pixel differently."""
+    version = importlib.metadata.version("matplotlib")
+    return f"matplotlib=={version};" in (ROOT / "train" / "constraints.txt").read_text()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_picture_is_drawn_from_the_table(name: str, tmp_path: Path) -> None:
+    module, settings = SCRIPTS[name]
+    script, out = import_module(f"research.figures.{module}"), str(tmp_path / "drawn.png")
+    table = str(DATA / f"{name}.csv")
+    source = {"table": table} if module == "montezuma_debt" else {"runs": (table,)}
+    script.main(script.Settings(**source, **settings, out=out))
+    drawn, committed = image.imread(out), image.imread(IMAGES / f"{name}.png")
+    assert drawn.shape == committed.shape
+    if same_matplotlib():
+        np.testing.assert_array_equal(drawn, committed)
+
+
+def test_make_figures_draws_them_with_the_same_settings() -> None:
+    recipe = (ROOT / "Makefile").read_text().replace("\\\n\t\t", "")
+    for name, (module, settings) in SCRIPTS.items():
+        flags = "".join(f' --{flag} "{value}"' for flag, value in settings.items())
+        line = (
+            f"-m research.figures.{module} docs/data/{name}.csv{flags} --out docs/images/{name}.png"
+        )
+        assert line in recipe
