@@ -11,7 +11,6 @@ rows it holds are not run again with `--keep FILE`.
 
 from __future__ import annotations
 
-import csv
 import json
 import platform
 import subprocess
@@ -19,7 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tyro
@@ -30,23 +29,22 @@ from adops_wrappers.training.exit import fail
 from adops_wrappers.training.log import read_metrics
 from adops_wrappers.training.rundir import read_config
 from research import ROOT, sweep
-from research.sweeping.cells import Cell, tidy
+from research.design import METHODS, in_rounds
+from research.rows import Row, read_rows, write_rows
+from research.sweeping.cells import Cell, tidy_pairs
 from research.sweeping.processes import is_finished
 
-ARMS: dict[str, tuple[str, dict[str, str]]] = {
-    "raw": ("none", {}),
+ARMS = {
+    "raw": METHODS["raw"],
     "recipe": ("none", {"clamp_advantage": "True", "quiet_iterations": "10"}),
-    "PIES": ("pies", {}),
-    "no bonus": ("none", {"bonus": "none"}),
-    "ADOPS": ("adops", {}),
-    "ADOPES": ("adopes", {}),
-    "GRM(1)": ("grm", {}),
-    "PBIM": ("pbim", {}),
+    **{name: METHODS[name] for name in ("PIES", "no bonus", "ADOPS", "ADOPES")},
+    "GRM(1)": METHODS["GRM"],
+    "PBIM": METHODS["PBIM"],
 }
 """Each arm's method in ppo_rnd.py and its settings, in the order in which they run."""
 FOUR = dict.fromkeys(("raw", "recipe", "PIES", "no bonus"), 10)
 SEVEN = dict.fromkeys(ARMS.keys() - {"PBIM"}, 10)
-FIRST_SEED = 11
+SEEDS_OF_PILOTS = 10
 """Pilots had the seeds 1 to 10 and those above 1000."""
 ROUNDS = (1, 3, 5, 10)
 """All tasks run their first seed, then their seeds up to the third, and so on."""
@@ -81,14 +79,25 @@ class Task(NamedTuple):
     """The final return from which a run has solved it."""
     settings: tuple[tuple[str, str], ...] = ()
 
-    def cell(self, arm: str, seed: int) -> Cell:
+
+class Arm(NamedTuple):
+    """One method on one task."""
+
+    task: Task
+    name: str
+
+    @property
+    def seeds(self) -> int:
+        """How many runs it has."""
+        return self.task.seeds[self.name]
+
+    def cell(self, seed: int) -> Cell:
         """Return one run."""
-        method, own = ARMS[arm]
-        varied = {"env_id": self.env_id, **dict(self.settings), **own}
-        fixed = {**SHARED, **self.learner, "total_iterations": str(self.iterations)}
+        task, (method, own) = self.task, ARMS[self.name]
+        varied = {"env_id": task.env_id, **dict(task.settings), **own}
+        fixed = {**SHARED, **task.learner, "total_iterations": str(task.iterations)}
         fixed = {name: value for name, value in fixed.items() if name not in varied}
-        pairs = (tuple((k, tidy(v)) for k, v in part.items()) for part in (varied, fixed))
-        return Cell(method, FIRST_SEED + seed, *pairs)
+        return Cell(method, SEEDS_OF_PILOTS + seed, tidy_pairs(varied), tidy_pairs(fixed))
 
 
 def deep_sea(size: int) -> Task:
@@ -124,62 +133,43 @@ TASKS = (
 )
 
 
-class Run(NamedTuple):
-    """One run of the study."""
-
-    task: Task
-    arm: str
-    seed: int
-
-    @property
-    def cell(self) -> Cell:
-        """Its cell of the sweep."""
-        return self.task.cell(self.arm, self.seed)
-
-
-def planned(tasks: Sequence[Task] = TASKS) -> list[Run]:
+def planned(tasks: Sequence[Task] = TASKS) -> list[tuple[Arm, Cell]]:
     """Return all runs in their order."""
-    return [
-        Run(task, arm, seed)
-        for first, last in zip((0, *ROUNDS), ROUNDS, strict=False)
-        for task in tasks
-        for seed in range(first, last)
-        for arm in ARMS
-        if seed < task.seeds.get(arm, 0)
-    ]
+    groups = [[Arm(task, name) for name in ARMS if name in task.seeds] for task in tasks]
+    return [(arm, arm.cell(seed)) for arm, seed in in_rounds(groups, ROUNDS)]
 
 
-def row_of(run: Run, run_dir: Path, commit: str) -> dict[str, Any]:
+def row_of(arm: Arm, seed: int, run_dir: Path, commit: str) -> Row:
     """Return what a finished run has to report."""
     config, metrics = read_config(run_dir), read_metrics(run_dir)
     returns = np.array([float(x or "nan") for x in metrics["charts/episodic_return_recent"]])
     steps = np.array([int(x) for x in metrics["global_step"]])
     tenths = np.linspace(0, len(returns), 21).astype(int)[1:] - 1
     above = np.flatnonzero(returns >= 1000.0)
-    row = {
-        "task": run.task.name,
-        "arm": run.arm,
-        "seed": run.cell.seed,
-        "final_return": returns[-1],
-        "solved": int(returns[-1] >= run.task.solved),
-        "steps": steps[-1],
-        "steps_to_1000": int(steps[above[0]]) if len(above) else "",
-        "episodes_to_solve": "",
+    episodes, solved = "", returns[-1] >= arm.task.solved
+    if arm.task.name.startswith("DeepSea"):
+        episodes = str(solved_after(list(bad_episodes(metrics))) or "")
+        solved = episodes != ""
+    return {
+        "task": arm.task.name,
+        "arm": arm.name,
+        "seed": str(seed),
+        "final_return": f"{returns[-1]:.6g}",
+        "solved": str(int(solved)),
+        "steps": str(steps[-1]),
+        "steps_to_1000": str(steps[above[0]]) if len(above) else "",
+        "episodes_to_solve": episodes,
         "rooms": _last(metrics, "charts/rooms"),
-        "hours": round(float(_last(metrics, "wall_time") or 0) / 3600, 3),
+        "hours": f"{round(float(_last(metrics, 'wall_time') or 0) / 3600, 3):.6g}",
         "curve": " ".join(f"{value:.4g}" for value in returns[tenths]),
         "commit": commit,
         "versions": json.dumps(config["versions"]),
         "machine": platform.machine(),
         "settings": json.dumps(config["args"]),
     }
-    if run.task.name.startswith("DeepSea"):
-        row["episodes_to_solve"] = solved_after(list(_bad(metrics))) or ""
-        row["solved"] = int(row["episodes_to_solve"] != "")
-    return row
 
 
-def _bad(metrics: Mapping[str, Sequence[str]]) -> Iterator[float]:
+def bad_episodes(metrics: Mapping[str, Sequence[str]]) -> Iterator[float]:
     """Yield whether each episode was bad; those of one iteration share its mean."""
     before = 0
     for total, share in zip(metrics["charts/episodes"], metrics["charts/bad"], strict=True):
@@ -191,36 +181,25 @@ def _last(metrics: Mapping[str, Sequence[str]], name: str) -> str:
     return metrics[name][-1] if name in metrics else ""
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a collected file."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def collect(root: Path, path: Path) -> None:
     """Add the runs that have finished to the file."""
     commit = read_json(root / "commit.json")["commit"]
-    rows = {_key(row): row for row in (read_rows(path) if path.exists() else ())}
-    runs = [run for run in planned() if is_finished(root / run.cell.name)]
-    new = [row_of(run, root / run.cell.name, commit) for run in runs]
-    rows |= {_key(row): row for row in new}
+    rows = {_key(row): row for row in read_rows(path)}
+    for arm, cell in planned():
+        if is_finished(root / cell.name):
+            row = row_of(arm, cell.seed, root / cell.name, commit)
+            rows[_key(row)] = row
     if not rows:
         fail(f"no run in {root} has finished.")
-    order = {(r.task.name, r.arm, str(r.cell.seed)): place for place, r in enumerate(planned())}
-    kept = sorted(rows.values(), key=lambda row: order.get(_key(row), len(order)))
-    lines = [list(kept[0]), *([row[name] for name in kept[0]] for row in kept)]
-    text = "\n".join(",".join(map(_quoted, line)) for line in lines) + "\n"
-    write_atomically(path, text.encode())
-    print(f"{path}: {len(kept)} of {len(order)} runs")
+    order = [(arm.task.name, arm.name, str(cell.seed)) for arm, cell in planned()]
+    place = {key: number for number, key in enumerate(order)}
+    sorted_keys = sorted(rows, key=lambda key: place.get(key, len(order)))
+    write_rows(path, [rows[key] for key in sorted_keys])
+    print(f"{path}: {len(rows)} of {len(order)} runs")
 
 
-def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return row["task"], row["arm"], str(row["seed"])
-
-
-def _quoted(value: Any) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"') else text
+def _key(row: Row) -> tuple[str, str, str]:
+    return row["task"], row["arm"], row["seed"]
 
 
 def commit_of(folder: Path) -> str:
@@ -255,8 +234,11 @@ def main(argv: list[str] | None = None) -> int:
         collect(root, Path(args.collect))
         return 0
     kept = {_key(row) for row in read_rows(Path(args.keep))} if args.keep else set()
-    runs = [run for run in planned() if run.task.name.startswith(args.only)]
-    cells = [r.cell for r in runs if (r.task.name, r.arm, str(r.cell.seed)) not in kept]
+    cells = [
+        cell
+        for arm, cell in planned([task for task in TASKS if task.name.startswith(args.only)])
+        if (arm.task.name, arm.name, str(cell.seed)) not in kept
+    ]
     if not cells:
         return 0
     commit = "" if args.dry_run else commit_of(ROOT)

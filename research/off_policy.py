@@ -6,192 +6,218 @@
 
 Every finished run is one row of DIR/results.csv. If it is killed, run the same command again: it
 continues with the runs that have no row. The design is in docs/off_policy_study.md. Needs
-`pip install adops-wrappers[train,sb3,analysis]`.
+`pip install -e '.[train,sb3,analysis]'`.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import math
 import multiprocessing
 import os
 import sys
-import time
+from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import NamedTuple
 
-import gymnasium as gym
-import numpy as np
-import torch
-from stable_baselines3 import DQN, SAC
+from scipy import stats
 from tqdm import tqdm
 
-from adops_wrappers import CountBonus, IntrinsicRewardWrapper, QCritic, TDCritic, make_shaping
-from adops_wrappers.replay import ReplayShaper
-from adops_wrappers.sb3 import ShapedReplayBuffer, ShapingCallback
-from research.off_policy_design import (
-    ABLATION,
-    ARMS,
-    FIELDS,
-    NO_BONUS,
-    SEEDS,
-    TASKS,
-    UNIT,
-    Cell,
-    Task,
-    answers,
-    cells,
-    key_of,
-    read,
-    report,
-)
+from research.analysis.page import table
+from research.analysis.questions import Answer, answer
+from research.analysis.statistics import Arms, Bootstrap, arms_of
+from research.analysis.text import shown_p
+from research.design import Question, in_rounds
+from research.rows import Row, read_rows, write_rows
 
-GAMMA = 0.99
-EPSILON = 0.1
+SOLVED = 0.5
+"""A run has solved its task if its last tenth of steps has at least this mean return."""
+KEY = ("task", "arm", "scale", "seed")
+"""The columns that tell runs apart."""
 
 
-def make_env(task: Task) -> Any:
-    """Return the bare env."""
-    return gym.make(task.env, horizon=task.horizon)
+class Task(NamedTuple):
+    """One learner on one env."""
+
+    algorithm: str
+    env: str
+    bonus: str
+    steps: int
+    horizon: int | None = None
+    """The length of an episode; None for the env's own."""
 
 
-def make_source(cell: Cell, task: Task, world: Any) -> Any:
-    """Return the bonus of a run."""
-    if cell.scale == NO_BONUS:
-        return lambda obs, action, next_obs: 0.0
-    scale = 1.0 if cell.scale == UNIT else float(cell.scale)
-    if task.bonus == "count":
-        return CountBonus(scale=scale)
-    if task.algorithm == "SAC":
-        return world.tempting_source(scale)
-    table = world.tempting_bonus(scale)
-    return lambda obs, action, next_obs: table[
-        world.state_of(obs), action, world.state_of(next_obs)
+TASKS = {
+    "DQN LoopFarm": Task("DQN", "adops/LoopFarm-v0", "tempting", 12_000),
+    "DQN KeyDoorTV": Task("DQN", "adops/KeyDoorTV-v0", "count", 60_000, horizon=120),
+    "SAC Fountain": Task("SAC", "adops/Fountain-v0", "tempting", 6_000),
+}
+METHODS = {
+    "no bonus": "none",
+    "raw": "none",
+    "ADOPS stored": "adops",
+    "ADOPS at sampling": "adops",
+    "PIES": "pies",
+    "guarded": "guarded",
+}
+"""The arms, and the name of the shaping of each."""
+AT_SAMPLING = "ADOPS at sampling"
+NO_BONUS, UNIT = "0", "unit"
+SCALES = ("1", "0.3", UNIT)
+"""What the bonus is multiplied by; UNIT divides it by the root mean square of its return."""
+ABLATION = "ADOPS at sampling, TDCritic"
+"""Separates when F′ is computed from which critic computes it."""
+ABLATED = {"DQN LoopFarm": SCALES, "DQN KeyDoorTV": (UNIT,), "SAC Fountain": (UNIT,)}
+"""Where that arm ran."""
+SEEDS = 10
+
+
+class Arm(NamedTuple):
+    """One method on one task with one size of the bonus; its seeds begin at 0."""
+
+    task: str
+    name: str
+    scale: str
+    seeds: int = SEEDS
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells arms apart, as the table of runs has it."""
+        return self.task, self.name, self.scale
+
+    @property
+    def label(self) -> str:
+        """The arm as questions name it."""
+        if self.scale == NO_BONUS:
+            return self.name
+        return f"{self.name}, unit size" if self.scale == UNIT else f"{self.name} ×{self.scale}"
+
+
+def all_arms(seeds: int = SEEDS) -> list[Arm]:
+    """Return the arms of all tasks."""
+    return [
+        Arm(task, name, scale, seeds)
+        for task in TASKS
+        for name in (*METHODS, ABLATION)
+        for scale in (
+            (NO_BONUS,) if name == "no bonus" else ABLATED[task] if name == ABLATION else SCALES
+        )
     ]
 
 
-def make_stack(cell: Cell, task: Task, steps: int) -> Any:
-    """Return env, bonus and shaping of a run."""
-    env = make_env(task)
-    source = make_source(cell, task, env.unwrapped)
-    normalizer: Literal["rms"] | None = "rms" if cell.scale == UNIT else None
-    env = IntrinsicRewardWrapper(env, source, normalizer=normalizer)
-    shaping = "adops" if cell.arm == ABLATION else ARMS[cell.arm]
-    critic: Any = None
-    settings: dict[str, Any] = {}
-    if shaping == "adops":
-        settings = {"gamma_ext": GAMMA, "gamma_int": GAMMA, "int_bootstrap": "none"}
-        settings["epsilon"] = EPSILON
-        if cell.arm in ("ADOPS stored", ABLATION):
-            critic = TDCritic(env.observation_space, seed=cell.seed, replay_ratio=16.0)
-        else:
-            critic = QCritic(env.observation_space, env.action_space, seed=cell.seed)
-    if shaping in ("pies", "guarded"):
-        settings["update_every"] = max(1, steps // 200)
-    if shaping == "pies":
-        settings["decay_updates"] = 100
-    stored = cell.arm == "ADOPS stored"
-    return make_shaping(shaping, env, critic, add_to_reward=stored, **settings)
+FARM, TV, FOUNTAIN = TASKS
+LARGE, MEDIUM, UNIT_SIZE = (f"{AT_SAMPLING}{end}" for end in (" ×1", " ×0.3", ", unit size"))
+KEEPS_DQN, KEEPS_SAC = (f"ADOPS at sampling keeps {name} on its task" for name in ("DQN", "SAC"))
+STORED, LACKED = "F′ stored by an old critic does not", "unit size is what ADOPS lacked"
+QUESTIONS = [
+    Question(name, claim, task, better, worse, "solved", round=name[0])
+    for name, claim, task, better, worse in (
+        ("O1", "the raw bonus captures DQN", FARM, "no bonus", "raw ×1"),
+        ("O2", KEEPS_DQN, FARM, LARGE, "raw ×1"),
+        ("O3", STORED, FARM, LARGE, "ADOPS stored ×1"),
+        ("O4", "it takes the critic too", FARM, LARGE, f"{ABLATION} ×1"),
+        ("O5", "a count bonus helps DQN to find a hidden goal", TV, "raw ×0.3", "no bonus"),
+        ("O6", KEEPS_DQN, TV, MEDIUM, "raw ×0.3"),
+        ("O7", "the raw bonus captures SAC", FOUNTAIN, "no bonus", "raw ×1"),
+        ("O8", KEEPS_SAC, FOUNTAIN, LARGE, "raw ×1"),
+        ("U1", LACKED, TV, UNIT_SIZE, MEDIUM),
+        ("U2", LACKED, FOUNTAIN, UNIT_SIZE, LARGE),
+        ("U3", KEEPS_DQN, TV, UNIT_SIZE, "raw, unit size"),
+        ("U4", KEEPS_SAC, FOUNTAIN, UNIT_SIZE, "raw, unit size"),
+        ("U5", STORED, FARM, UNIT_SIZE, "ADOPS stored, unit size"),
+    )
+]
+"""The first letter is the round in which a question was asked."""
 
 
-def make_model(cell: Cell, task: Task, env: Any) -> Any:
-    """Return SB3's learner; `ADOPS stored` has SB3's own buffer, all else the shaped one."""
-    shared: dict[str, Any] = {"gamma": GAMMA, "seed": cell.seed, "device": "cpu"}
-    shared["policy_kwargs"] = {"optimizer_kwargs": {"fused": True}}  # the same steps, but faster
-    n_steps = 5 if task.algorithm == "DQN" else 1
-    if cell.arm == "ADOPS stored":
-        shared["n_steps"] = n_steps
-    else:
-        settings = {"shaper": ReplayShaper(env), "n_steps": n_steps, "gamma": GAMMA}
-        shared |= {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": settings}
-    if task.algorithm == "SAC":
-        model = SAC(
-            "MlpPolicy",
-            env,
-            learning_starts=1000,
-            buffer_size=100_000,
-            batch_size=64,
-            # SB3 starts at 1 and adapts it. An agent that is paid more for randomness avoids a
-            # goal that ends the episode; one that is soon paid nothing stops looking for it.
-            ent_coef=0.003,
-            **shared,
-        )
-        if isinstance(env.core.critic, QCritic):
-            env.core.critic.policy = lambda obs: model.predict(obs, deterministic=True)[0]
-        return model
-    return DQN(
-        "MlpPolicy",
-        env,
-        buffer_size=100_000,
-        learning_starts=1000,
-        train_freq=4,
-        gradient_steps=2,
-        target_update_interval=250,
-        exploration_fraction=0.6,
-        exploration_final_eps=0.05,
-        learning_rate=1e-3,
-        **shared,
+def key_of(row: Row) -> tuple[str, ...]:
+    """Return what tells runs apart."""
+    return tuple(row[name] for name in KEY)
+
+
+def read(path: Path) -> list[Row]:
+    """Return the finished runs; a row that a crash of an older version cut off does not count."""
+    return [row for row in read_rows(path) if row["curve"] is not None]
+
+
+def results(rows: Sequence[Row]) -> Arms:
+    """Return the runs by task and arm, in the order of the design."""
+    runs: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: int(row["seed"])):
+        runs[key_of(row)[:-1]].append(row)
+    return arms_of(
+        [
+            {**row, "env": arm.task, "arm": arm.label, "solved": solved(row)}
+            for arm in all_arms()
+            for row in runs[arm.key]
+        ]
     )
 
 
-def run(cell: Cell, steps: int | None = None) -> dict[str, Any]:
-    """Train once and return the run's row."""
-    torch.set_num_threads(1)
-    task = TASKS[cell.task]
-    steps = steps or task.steps
-    start = time.perf_counter()
-    env = make_stack(cell, task, steps)
-    model = make_model(cell, task, env)
-    log = ShapingCallback(log_every=max(1, steps // 20), at_rollout_end=False)
-    model.learn(steps, callback=log)
-    curve = [entry.get("extrinsic_return", math.nan) for entry in log.history]
-    last = [value for value in curve[-2:] if not math.isnan(value)]
-    return {
-        **cell._asdict(),
-        "steps": steps,
-        "final_return": round(float(np.mean(last)), 4) if last else 0.0,
-        "greedy_return": round(greedy_return(model, task), 4),
-        "seconds": round(time.perf_counter() - start, 1),
-        "curve": " ".join(f"{value:.3f}" for value in curve),
-    }
+def solved(row: Row) -> str:
+    """Return 1 if a run has solved its task, 0 if not."""
+    return str(int(float(row["final_return"]) >= SOLVED))
 
 
-def greedy_return(model: Any, task: Task, episodes: int = 5) -> float:
-    """Return the mean return of the policy without exploration, in the env without a bonus."""
-    env = make_env(task)
-    total = 0.0
-    for episode in range(episodes):
-        obs, _ = env.reset(seed=1000 + episode)
-        ended = False
-        while not ended:
-            action, _ = model.predict(obs, deterministic=True)
-            obs, reward, terminated, truncated, _ = env.step(action)
-            total, ended = total + float(reward), terminated or truncated
-    return total / episodes
+def share_interval(count: int, runs: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of the share of solved runs."""
+    low, high = stats.binomtest(count, runs).proportion_ci(method="wilson")
+    return float(low), float(high)
 
 
-def run_missing(table: Path, seeds: int, steps: int | None, workers: int) -> None:
-    """Run every cell that has no row, and append the rows one by one."""
-    table.parent.mkdir(parents=True, exist_ok=True)
-    rows = read(table)
+def report(rows: Sequence[Row]) -> str:
+    """Return the table of solved runs as Markdown."""
+    lines = []
+    for task, arms in results(rows).items():
+        for arm in arms.values():
+            low, high = share_interval(int(arm.solved.sum()), arm.count)
+            means = (arm.average(name) for name in ("final_return", "greedy_return"))
+            shown = [f"{low:.0%}–{high:.0%}", *(f"{mean:.2f}" for mean in means)]
+            lines.append([task, arm.label, arm.solved_text.replace("/", " of "), *shown])
+    return table(("task", "arm", "solved", "95 %", "mean return", "greedy return"), lines)
+
+
+def answers(rows: Sequence[Row], seeds: int = SEEDS) -> str:
+    """Return the questions with what the runs say about them, as Markdown.
+
+    The tests are Fisher's, two-sided, with Holm's correction over each round.
+    """
+    arms = results(rows)
+    given = answer(QUESTIONS, arms, Bootstrap(1, 0), seeds)
+    header = ("id", "claim", "task", "expected better", "than", "p", "p, Holm", "answer")
+    return table(header, [answer_cells(one, arms) for one in given])
+
+
+def answer_cells(one: Answer, arms: Arms) -> list[str]:
+    """Return the line of a question."""
+    asked, tests = one.question, one.comparison
+    found = [
+        f"{label}: {arms[asked.env][label].solved_text.replace('/', ' of ')}"
+        if label in arms.get(asked.env, {})
+        else f"{label}: 0 of 0"
+        for label in (asked.better, asked.worse)
+    ]
+    p_values = map(shown_p, (tests.fisher, tests.fisher_holm)) if tests else ("–", "–")
+    return [asked.id, asked.claim, asked.env, *found, *p_values, one.verdict]
+
+
+def run_missing(path: Path, seeds: int, steps: int | None, workers: int) -> None:
+    """Run every arm and seed that has no row, and add the rows one by one."""
+    from research.off_policy_learners import run
+
+    rows = read(path)
     done = {key_of(row) for row in rows}
-    # Rewritten, to drop a row that was cut off: the next one must start on a new line.
-    rewritten = table.with_suffix(".tmp")
-    with rewritten.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    rewritten.replace(table)
-    missing = [cell for cell in cells(seeds) if cell not in done]
+    runs = [(arm, seed - 1) for arm, seed in in_rounds([all_arms(seeds)], range(1, seeds + 1))]
+    missing = [(arm, seed) for arm, seed in runs if (*arm.key, str(seed)) not in done]
     print(f"{len(done)} runs done, {len(missing)} to go.", flush=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # A fresh process now and then: what the learners leave behind adds up.
     with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=8) as pool:
-        made = pool.imap_unordered(partial(run, steps=steps), missing)
-        for row in tqdm(made, "off-policy study", len(done) + len(missing), initial=len(done)):
-            with table.open("a", newline="") as file:
-                csv.DictWriter(file, FIELDS, lineterminator="\n").writerow(row)
+        ended = pool.imap_unordered(partial(run, steps=steps), missing)
+        for row in tqdm(ended, "off-policy study", len(runs), initial=len(runs) - len(missing)):
+            rows.append(row)
+            write_rows(path, rows)
             tqdm.write(f"{key_of(row)}: {row['final_return']} in {row['seconds']} s")
 
 
@@ -209,11 +235,11 @@ def main(argv: list[str] | None = None) -> int:
     line.add_argument("--workers", type=int, default=1, help="the number of processes (1)")
     line.add_argument("--report", action="store_true", help="print tables and run nothing")
     args = line.parse_args(argv)
-    table = args.directory / "results.csv"
+    path = args.directory / "results.csv"
     if not args.report:
         smoke = args.tier == "smoke"
-        run_missing(table, 1 if smoke else args.seeds, 1200 if smoke else None, args.workers)
-    rows = read(table)
+        run_missing(path, 1 if smoke else args.seeds, 1200 if smoke else None, args.workers)
+    rows = read(path)
     print(report(rows))
     if args.report:
         print(f"\n{answers(rows, args.seeds)}")

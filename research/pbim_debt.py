@@ -10,7 +10,6 @@ untrained RND bonus: one that never moves, which lives until the time limit, and
 
 from __future__ import annotations
 
-import csv
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,9 +27,8 @@ from adops_wrappers import CriticHandle, IntrinsicReturnNormalizer
 from adops_wrappers.training.distributed import Ranks
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.envs import env_kind, make_vector_env
+from research.rows import Row, write_rows
 from train.ppo_rnd import Args, RNDBonus, warm_up, wrap_stack
-
-COLUMNS = ("method", "policy", "episode_length", "last_reward", "raw_mean")
 
 
 @dataclass
@@ -53,9 +51,7 @@ class Settings:
     """file to write, one row per finished episode"""
 
 
-def play(
-    settings: Settings, method: str, policy: str, limit: int, steps: int
-) -> Iterator[dict[str, Any]]:
+def play(settings: Settings, method: str, policy: str, limit: int, steps: int) -> Iterator[Row]:
     """Play some steps under a time limit, and yield every finished episode."""
     args = Args(
         env_id=settings.env_id,
@@ -92,7 +88,7 @@ def play(
             yield {
                 "method": method,
                 "policy": policy,
-                "episode_length": int(length[row]),
+                "episode_length": str(length[row]),
                 "last_reward": f"{info['intrinsic_reward'][row]:.4g}",
                 "raw_mean": f"{total[row] / length[row]:.4g}",
             }
@@ -102,7 +98,7 @@ def play(
 
 def main(settings: Settings) -> None:
     """Play and write."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     with warnings.catch_warnings():
         # The wrapper warns of exactly what is measured here.
         warnings.filterwarnings("ignore", ".*emitted F'", RuntimeWarning)
@@ -110,13 +106,8 @@ def main(settings: Settings) -> None:
             for limit in settings.limits:
                 rows += play(settings, method, "still", limit, limit)
             rows += play(settings, method, "random", settings.limits[-1], settings.random_steps)
-    path = Path(settings.csv)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    print(path)
+    write_rows(Path(settings.csv), rows)
+    print(settings.csv)
 
 
 if __name__ == "__main__":

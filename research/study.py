@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -22,32 +22,17 @@ import tyro
 
 from adops_wrappers._files import write_atomically
 from adops_wrappers.training.exit import fail
-from research import analyze, sweep
+from research import analyze, design, sweep
 from research.analysis.collect import expected_row, key_of
 from research.analysis.compact import InputError, read_compact
 from research.analysis.labels import LATE, LATE_SHARE
-from research.sweeping.cells import Cell, paper_cells, tidy
+from research.design import Question, in_rounds
+from research.sweeping.cells import Cell, paper_cells, tidy_pairs
 
-METHODS: dict[str, tuple[str, dict[str, str]]] = {
-    "raw": ("none", {}),
-    "PIES": ("pies", {}),
-    "GRM": ("grm", {}),
-    "GRM-norm": ("grm-norm", {}),
-    "PBIM": ("pbim", {}),
-    "PBIM-norm": ("pbim-norm", {}),
-    "ADOPS": ("adops", {}),
-    "ADOPES": ("adopes", {}),
-    "ADOPES F/2": ("adopes-half", {}),
-    "gated ADOPS": ("adops-gated", {}),
-    "ADOPS on A": ("none", {"clamp_advantage": "True"}),
-    "guarded": ("guarded", {}),
-    "no bonus": ("none", {"bonus": "none"}),
-}
-"""Each method's name in ppo_rnd.py and its settings."""
 LATE_RAW, LATE_A, LATE_GUARDED = LATE_METHODS = [
     f"{LATE}{method}" for method in ("raw", "ADOPS on A", "guarded")
 ]
-METHODS |= {late: METHODS[late.removeprefix(LATE)] for late in LATE_METHODS}
+METHODS = design.METHODS | {late: design.METHODS[late.removeprefix(LATE)] for late in LATE_METHODS}
 
 CANDIDATES = ("ADOPS on A", "guarded", LATE_A, LATE_GUARDED)
 """Methods that are held to the goal of both regimes, with 20 seeds on every grid."""
@@ -127,8 +112,8 @@ class Arm(NamedTuple):
         return Cell(
             method,
             seed,
-            tuple((name, tidy(value)) for name, value in varied.items()),
-            tuple((name, tidy(value)) for name, value in fixed.items()),
+            tidy_pairs(varied),
+            tidy_pairs(fixed),
         )
 
 
@@ -173,43 +158,14 @@ def laptop_arms() -> list[list[Arm]]:
     ]
 
 
-def smoke_arms() -> Iterator[Arm]:
-    """Yield one small arm of each kind."""
-    for method in METHODS:
-        yield Arm("TVCorridor", method, 1)
-    for method in ("raw", "ADOPS"):
-        yield Arm("TVCorridor", method, 3, "0.3", AS_IS)
-    # Long enough for an episode to end.
-    yield Arm(MINIATURE, "raw", 1, settings=(("num_steps", "128"),))
-
-
-def cells_of(groups: Sequence[Sequence[Arm]], small: bool = False) -> list[Cell]:
-    """Return the runs, first seeds first, so that an interrupted study is balanced.
-
-    Five seeds of a group of arms run before the next group does.
-    """
-    most = max(arm.seeds for group in groups for arm in group)
+def smoke_arms() -> list[Arm]:
+    """Return one small arm of each kind."""
     return [
-        arm.cell(seed, small)
-        for first in range(1, most + 1, 5)
-        for group in groups
-        for seed in range(first, first + 5)
-        for arm in group
-        if seed <= arm.seeds
+        *(Arm("TVCorridor", method, 1) for method in METHODS),
+        *(Arm("TVCorridor", method, 3, "0.3", AS_IS) for method in ("raw", "ADOPS")),
+        # Long enough for an episode to end.
+        Arm(MINIATURE, "raw", 1, settings=(("num_steps", "128"),)),
     ]
-
-
-class Question(NamedTuple):
-    """A comparison fixed before the runs: is one arm higher in a metric?"""
-
-    id: str
-    claim: str
-    env: str
-    better: str
-    worse: str
-    metric: str = "final_return"
-    round: str = ""
-    """Questions of one round were asked at the same time, and are corrected together."""
 
 
 QUESTIONS = [
@@ -301,12 +257,12 @@ class Args(sweep.RunArgs):
 
 
 def study_cells(tier: str) -> list[Cell]:
-    """Return the runs of a tier."""
+    """Return the runs of a tier, first seeds first."""
     if tier == "paper":
         return paper_cells()
-    if tier == "laptop":
-        return cells_of(laptop_arms())
-    return cells_of([list(smoke_arms())], small=True)
+    groups, small = (laptop_arms(), False) if tier == "laptop" else ([smoke_arms()], True)
+    rounds = range(5, 5 + max(arm.seeds for group in groups for arm in group), 5)
+    return [arm.cell(seed, small) for arm, seed in in_rounds(groups, rounds)]
 
 
 def without_kept(cells: Sequence[Cell], folder: str) -> list[Cell]:

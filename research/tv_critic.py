@@ -10,9 +10,8 @@ About five minutes on one core.
 
 from __future__ import annotations
 
-import csv
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -28,13 +27,15 @@ from adops_wrappers.shaping import Transition
 from adops_wrappers.shaping.conflict import advantages, is_bad
 from adops_wrappers.training.log import read_metrics
 from adops_wrappers.training.run import Run
+from research.rows import Row, write_rows
 from research.study import GRID_LEARNER
+from research.sweeping.cells import Cell, tidy_pairs
 from train import ppo_rnd
 
 SIZES = {
-    "as is": ["--normalize-intrinsic", "no"],
-    "as is, ×0.1": ["--normalize-intrinsic", "no", "--intrinsic-scale", "0.1"],
-    "unit size": ["--normalize-intrinsic", "rms"],
+    "as is": {"normalize_intrinsic": "no"},
+    "as is, ×0.1": {"normalize_intrinsic": "no", "intrinsic_scale": "0.1"},
+    "unit size": {"normalize_intrinsic": "rms"},
 }
 IMAGE_BITS = 16
 SOLVED = 0.5
@@ -127,17 +128,13 @@ class WatchedRun(Run):
         return super().restore(stack)
 
 
-def measure(size: str, seed: int, iterations: int) -> dict[str, Any]:
+def measure(size: str, seed: int, iterations: int) -> Row:
     """Train once and return the run's row."""
     with tempfile.TemporaryDirectory() as folder:
         learner = {**GRID_LEARNER, "total_iterations": str(iterations), "checkpoint_every": "0"}
-        flags = ["--env-id", "adops/KeyDoorTV-v0", "--shaping", "adops", "--seed", str(seed)]
-        flags += ["--run-dir", f"{folder}/run", "--torch-threads", "1", *SIZES[size]]
-        for name, value in learner.items():
-            flag = name.replace("_", "-")
-            switch = {"True": [f"--{flag}"], "False": [f"--no-{flag}"]}
-            flags += switch.get(value, [f"--{flag}", value])
-        args = ppo_rnd.parse_args(flags)
+        settings = {"env_id": "adops/KeyDoorTV-v0", **learner, **SIZES[size], "torch_threads": "1"}
+        flags = Cell("adops", seed, tidy_pairs(settings)).flags()
+        args = ppo_rnd.parse_args([*flags, "--run-dir", f"{folder}/run"])
         watcher = TVWatcher(args.num_steps, args.gamma_ext)
         run = WatchedRun(args, ppo_rnd.__file__, ppo_rnd.method_name(args))
         run.watcher = watcher
@@ -145,12 +142,13 @@ def measure(size: str, seed: int, iterations: int) -> dict[str, Any]:
             ppo_rnd.learn(args, run)
         metrics = read_metrics(run.path)
     final = [float(value) for value in metrics["charts/episodic_return"][-10:] if value]
-    row = {"bonus": size, "seed": seed, "final_return": float(np.mean(final))}
+    row = {"final_return": float(np.mean(final))}
     for name in COLUMNS[3:-2]:
         row[name] = median([update[name] for update in watcher.updates] or [np.nan])
     row["correlation"] = median(watcher.correlations or [np.nan])
     row["grad_norm"] = median(map(float, metrics["losses/grad_norm"]))
-    return row
+    shown = {name: f"{row[name]:.4g}" for name in COLUMNS[2:]}
+    return {"bonus": size, "seed": str(seed), **shown}
 
 
 LINES = {
@@ -167,7 +165,7 @@ LINES = {
 """The rows of the table: column and format."""
 
 
-def table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+def table(rows: Sequence[Row]) -> list[str]:
     """Return the medians over seeds as the lines of a Markdown table; "–" where nobody stayed."""
     own = {size: [row for row in rows if row["bonus"] == size] for size in SIZES}
     lines = [f"| counts | {' | '.join(SIZES)} |", f"| --- |{' ---: |' * len(SIZES)}"]
@@ -194,13 +192,8 @@ def main(settings: Settings) -> None:
     torch.set_num_threads(1)
     cells = [(size, seed) for size in SIZES for seed in range(1, settings.seeds + 1)]
     rows = [measure(size, seed, settings.iterations) for size, seed in tqdm(cells, "runs")]
-    with Path(settings.csv).open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for row in rows:
-            shown = [row[name] for name in COLUMNS[:2]]
-            writer.writerow([*shown, *(f"{row[name]:.4g}" for name in COLUMNS[2:])])
-    print("\n".join(table([{name: str(row[name]) for name in COLUMNS} for row in rows])))
+    write_rows(Path(settings.csv), rows)
+    print("\n".join(table(rows)))
 
 
 if __name__ == "__main__":

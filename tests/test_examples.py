@@ -41,18 +41,18 @@ def test_curves_script_runs_what_is_missing_and_draws(
     pytest.importorskip("matplotlib")
     from research.figures import sb3_curves as curves
 
-    study = {"PPO": ("sb3_ppo", ["--steps", "6000"], 1), "more": ("sb3_dqn", [], 0)}
+    study = {"PPO": ("sb3_ppo", "--steps 6000", 1), "more": ("sb3_dqn", "", 0)}
     for name, value in {
         "STUDIES": study,
-        "VARIANTS": {"raw bonus": ["--shaping", "none"]},
+        "VARIANTS": {"raw bonus": "--shaping none"},
         "TABLE": tmp_path / "data" / "curves.csv",
         "PICTURE": tmp_path / "curves.png",
     }.items():
         monkeypatch.setattr(curves, name, value)
-    variants = {"raw bonus": ["--shaping", "none"], "b": [], "c": []}
+    variants = {"raw bonus": "--shaping none", "b": "", "c": ""}
     curves.run_missing()
     curves.run_missing()  # nothing is left to run
-    rows = curves.read()
+    rows = curves.read_rows(curves.TABLE)
     assert len(rows) >= 1
     assert {row["variant"] for row in rows} == {"raw bonus"}
     assert len({row["timesteps"] for row in rows}) == len(rows)

@@ -17,7 +17,6 @@ from research.analysis.compact import (
     RUN_COLUMNS,
     Compact,
     InputError,
-    Row,
     block_size,
     mean_of,
     read_compact,
@@ -26,6 +25,7 @@ from research.analysis.compact import (
     to_text,
 )
 from research.analysis.labels import DEFAULTS, Label
+from research.rows import Row
 
 LAST_ITERATIONS = 10
 """Iterations of the final return, and of the trailing mean in the learning curves."""

@@ -8,7 +8,7 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from adops_wrappers._files import read_json, write_atomically
+from research.design import METRICS, Question
+from research.rows import Row, csv_bytes
 
 MAX_POINTS = 100
 """Points of a curve in the compact files."""
@@ -31,18 +33,9 @@ RUN_COLUMNS = (
     *("half_return", "fall", "action_prob", "stages"),
 )
 EXPECTED_COLUMNS = ("run", "env", "arm", "seed", "state", "reason")
-QUESTION_KEYS = ("id", "claim", "env", "better", "worse", "metric")
-METRICS = {
-    "final_return": "final return",
-    "mean_return": "mean return over all of training",
-    "fall": "return in the middle of training minus that at its end",
-    "action_prob": "final probability of the actions taken",
-}
-"""Columns of runs.csv that a question can compare, in words."""
+QUESTION_KEYS = Question._fields[:-1]
 SUMS = "SHA256SUMS"
 """Checksums of the files that are read again, as `sha256sum` writes them."""
-
-Row = dict[str, str]
 
 
 class InputError(ValueError):
@@ -65,15 +58,6 @@ class Compact:
 def to_text(value: float, digits: int = 6) -> str:
     """Write a cell; NaN is empty."""
     return "" if math.isnan(value) else f"{value + 0.0:.{digits}g}"
-
-
-def table_bytes(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> bytes:
-    """Return a CSV file."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return text.getvalue().encode()
 
 
 def mean_of(values: np.ndarray) -> float:
@@ -115,7 +99,7 @@ def write_compact(compact: Compact, out: Path) -> None:
         points = max(map(len, runs.values()))
         rows = [[name, *values, *[""] * (points - len(values))] for name, values in runs.items()]
         tables[f"{curve}.csv"] = ["run", *map(str, range(1, points + 1))], rows
-    files = {name: table_bytes(*table) for name, table in tables.items()}
+    files = {name: csv_bytes(*table) for name, table in tables.items()}
     if compact.study:
         text = json.dumps(compact.study, indent=1, ensure_ascii=False)
         files["study.json"] = f"{text}\n".encode()

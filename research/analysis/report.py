@@ -10,8 +10,9 @@ import numpy as np
 from tqdm import tqdm
 
 from research.analysis.collect import LAST_ITERATIONS, STATES
-from research.analysis.compact import RATE_COLUMNS, Compact, Row
+from research.analysis.compact import RATE_COLUMNS, Compact
 from research.analysis.page import bullets, heading, image, markdown_text, table
+from research.analysis.questions import ANSWERS, Answer, answer
 from research.analysis.statistics import (
     MIN_RUNS,
     SIGNIFICANT,
@@ -24,7 +25,9 @@ from research.analysis.statistics import (
     summarize,
 )
 from research.analysis.text import TOO_FEW, env_name, ranges, shown, shown_p, slug
-from research.analysis.verdicts import ANSWERS, Answer, Verdict, answer, paper_verdicts
+from research.analysis.verdicts import Verdict, paper_verdicts
+from research.design import Question
+from research.rows import Row
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ def compute(compact: Compact, bootstrap: Bootstrap) -> Analysis:
     for env, own in tqdm(arms.items(), "bootstrap", unit="env"):
         summaries[env] = summarize(own, bootstrap)
         verdicts += paper_verdicts(env, own, bootstrap)
-    answers = answer(compact.study.get("questions", []), arms, bootstrap)
+    questions = [Question.read(texts) for texts in compact.study.get("questions", [])]
+    answers = answer(questions, arms, bootstrap)
     return Analysis(compact, arms, summaries, verdicts, answers, bootstrap)
 
 
@@ -66,13 +70,13 @@ def answer_blocks(answers: Sequence[Answer]) -> list[str]:
     """Return the answers to the study's questions."""
     if not answers:
         return []
-    ids = {name: [a.question["id"] for a in answers if a.verdict == name] for name in ANSWERS}
+    ids = {name: [a.question.id for a in answers if a.verdict == name] for name in ANSWERS}
     named = [f"{name.capitalize()}: {', '.join(own)}." for name, own in ids.items() if own]
-    rounds = " asked at the same time" if len({a.round for a in answers}) > 1 else ""
+    rounds = " asked at the same time" if len({a.question.round for a in answers}) > 1 else ""
     return [
         heading(2, "Questions of the study"),
         markdown_text(" ".join(named)),
-        bullets([(f"{a.question['id']}, {a.verdict}.", a.sentence) for a in answers]),
+        bullets([(f"{a.question.id}, {a.verdict}.", a.sentence) for a in answers]),
         markdown_text(
             "Supported or contradicted: Welch's test of the final returns, or of what stands in "
             f"brackets, corrected by Holm over all questions{rounds}, gives "

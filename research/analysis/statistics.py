@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from research.analysis.compact import Compact, Row, mean_of
+from research.analysis.compact import Compact, mean_of
 from research.analysis.labels import Label
 from research.analysis.text import shown
+from research.rows import Row
 
 MIN_RUNS = 4
 """Fewest runs of an arm in a test: with three of each, Fisher's p is never below 0.1."""
@@ -25,13 +27,29 @@ class Arm:
     """All finished runs of one configuration on one env."""
 
     label: str
-    env_steps: int
-    iterations: int
-    finals: np.ndarray
-    solved: np.ndarray
     rows: tuple[Row, ...]
-    curves: dict[str, np.ndarray]
+    curves: Mapping[str, np.ndarray] = field(default_factory=dict)
     """By curve: runs x points, NaN where no episode ended."""
+
+    @functools.cached_property
+    def finals(self) -> np.ndarray:
+        """Final returns."""
+        return self.values("final_return")
+
+    @functools.cached_property
+    def solved(self) -> np.ndarray:
+        """Which runs have solved their task."""
+        return np.asarray(self.values("solved") == 1.0)
+
+    @property
+    def env_steps(self) -> int:
+        """Env steps of each run."""
+        return int(self.rows[0]["env_steps"])
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of each run."""
+        return int(self.rows[0]["iterations"])
 
     @property
     def count(self) -> int:
@@ -78,24 +96,31 @@ Arms = dict[str, dict[str, Arm]]
 
 def load_arms(compact: Compact) -> Arms:
     """Sort the runs by env and arm."""
-    grouped: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in compact.runs:
-        grouped[row["env"], row["arm"]].append(row)
-    arms: Arms = defaultdict(dict)
-    for (env, label), rows in grouped.items():
-        arms[env][label] = Arm(
-            label=label,
-            env_steps=int(rows[0]["env_steps"]),
-            iterations=int(rows[0]["iterations"]),
-            finals=np.array([float(row["final_return"]) for row in rows]),
-            solved=np.array([row["solved"] == "1" for row in rows]),
-            rows=tuple(rows),
-            curves={
-                curve: np.array([[float(v or "nan") for v in runs[r["run"]]] for r in rows])
-                for curve, runs in compact.curves.items()
-            },
-        )
-    return dict(arms)
+    return arms_of(compact.runs, compact.curves)
+
+
+def arms_of(rows: Sequence[Row], curves: Mapping[str, Mapping[str, Sequence[str]]] = {}) -> Arms:
+    """Sort runs by env and arm.
+
+    Args:
+        rows: A row for each run, with at least env, arm, final_return and solved.
+        curves: By curve and run.
+    """
+    grouped: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        grouped[row["env"]][row["arm"]].append(row)
+
+    def arm_of(label: str, own: Sequence[Row]) -> Arm:
+        points = {
+            name: np.array([[float(v or "nan") for v in runs[row["run"]]] for row in own])
+            for name, runs in curves.items()
+        }
+        return Arm(label, tuple(own), points)
+
+    return {
+        env: {label: arm_of(label, own) for label, own in arms.items()}
+        for env, arms in grouped.items()
+    }
 
 
 def standard_error(values: np.ndarray) -> float:
@@ -202,13 +227,16 @@ def fisher_p(first: np.ndarray, second: np.ndarray) -> float:
     return float(stats.fisher_exact(table).pvalue)
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return Holm's adjusted p-values; tests that could not be made (None) do not count."""
+def holm(p_values: Sequence[float | None], tests: int = 0) -> list[float | None]:
+    """Return Holm's adjusted p-values.
+
+    Tests that could not be made (None) do not count, unless `tests` says how many there are.
+    """
     made = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
     for rank, (p, place) in enumerate(made):
-        highest = max(highest, min(1.0, p * (len(made) - rank)))
+        highest = max(highest, min(1.0, p * ((tests or len(made)) - rank)))
         adjusted[place] = highest
     return adjusted
 
@@ -220,7 +248,7 @@ class Comparison:
     first: Arm
     second: Arm
     metric: str = "final_return"
-    """What is compared by Welch's test: a column of runs.csv."""
+    """What is compared by Welch's test: a column of runs.csv. Solved runs: by Fisher's."""
     welch: float | None = None
     fisher: float | None = None
     improvement: Interval | None = None
@@ -231,6 +259,11 @@ class Comparison:
     def p_values(self) -> tuple[float | None, ...]:
         """Both tests, each as it is and corrected."""
         return self.welch, self.welch_holm, self.fisher, self.fisher_holm
+
+    @property
+    def decisive(self) -> float | None:
+        """The corrected p of the test that the metric asks for."""
+        return self.fisher_holm if self.metric == "solved" else self.welch_holm
 
     @property
     def direction(self) -> int:
@@ -256,10 +289,10 @@ def compare(
     )
 
 
-def adjust(comparisons: Sequence[Comparison]) -> None:
-    """Correct the p-values of a family of comparisons."""
-    welch = holm([comparison.welch for comparison in comparisons])
-    fisher = holm([comparison.fisher for comparison in comparisons])
+def adjust(comparisons: Sequence[Comparison], tests: int = 0) -> None:
+    """Correct the p-values of a family of comparisons; see `holm`."""
+    welch = holm([comparison.welch for comparison in comparisons], tests)
+    fisher = holm([comparison.fisher for comparison in comparisons], tests)
     for comparison, own_welch, own_fisher in zip(comparisons, welch, fisher, strict=True):
         comparison.welch_holm, comparison.fisher_holm = own_welch, own_fisher
 

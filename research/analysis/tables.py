@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from adops_wrappers._files import write_atomically
-from research.analysis.compact import QUESTION_KEYS, RATE_COLUMNS, table_bytes, to_text
+from research.analysis.compact import QUESTION_KEYS, RATE_COLUMNS, to_text
 from research.analysis.report import Analysis
 from research.analysis.statistics import Comparison, Interval, standard_error
 from research.analysis.text import TOO_FEW
 from research.analysis.verdicts import Verdict
+from research.rows import csv_bytes
 
 COMPARISON_COLUMNS = (
     *("p_improvement", "p_improvement_low", "p_improvement_high"),
@@ -63,11 +64,11 @@ def question_rows(analysis: Analysis) -> Iterator[list[str]]:
     for a in analysis.answers:
         arms = [a.comparison.first, a.comparison.second] if a.comparison else []
         cells = [arm.solved_text for arm in arms]
-        values = [arm.values(a.question["metric"]) for arm in arms]
+        values = [arm.values(a.question.metric) for arm in arms]
         cells += [to_text(float(own.mean())) for own in values]
         cells += [to_text(standard_error(own)) for own in values]
         yield [
-            *(a.question[key] for key in QUESTION_KEYS),
+            *a.question[: len(QUESTION_KEYS)],
             *(a.verdict, a.missing, *(cells or [""] * 6), *comparison_cells(a.comparison)),
         ]
 
@@ -81,4 +82,4 @@ def write_tables(analysis: Analysis, out: Path) -> None:
     if analysis.answers:
         tables["questions.csv"] = QUESTION_COLUMNS, question_rows(analysis)
     for name, (columns, rows) in tables.items():
-        write_atomically(out / name, table_bytes(columns, rows))
+        write_atomically(out / name, csv_bytes(columns, rows))

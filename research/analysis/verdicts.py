@@ -1,23 +1,21 @@
-"""What the runs say about the paper's claims and about the questions of a study."""
+"""What the runs say about the paper's claims."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from research.analysis.compact import METRICS
+from research.analysis.questions import comparison_text
 from research.analysis.statistics import (
     MIN_RUNS,
     SIGNIFICANT,
     Arm,
-    Arms,
     Bootstrap,
     Comparison,
     adjust,
     compare,
-    mean_text,
 )
-from research.analysis.text import TOO_FEW, env_name, equals_p, shown_p
+from research.analysis.text import TOO_FEW, equals_p
 
 
 class Claim(NamedTuple):
@@ -56,23 +54,6 @@ class Verdict(NamedTuple):
     numbers: str
     short: str
     """The most important numbers."""
-
-
-def comparison_text(comparison: Comparison) -> str:
-    """Return all numbers of a comparison in words."""
-    first, second, metric = comparison.first, comparison.second, comparison.metric
-    one, two = (arm.solved_text.replace("/", " of ") for arm in (first, second))
-    means = [mean_text(arm.values(metric)) for arm in (first, second)]
-    what = "mean" if metric == "final_return" else METRICS[metric]
-    ahead = "better" if metric.endswith("_return") else "higher"
-    text = f"{first.label} solved {one} ({what} {means[0]}), {second.label} {two} ({means[1]})"
-    if comparison.welch is None:
-        return f"{text}; {TOO_FEW} for a test"
-    return (
-        f"{text}; Welch p {equals_p(comparison.welch)}, corrected {shown_p(comparison.welch_holm)}"
-        f"; Fisher p {equals_p(comparison.fisher)}"
-        f"; P({first.label} {ahead}) = {comparison.improvement}"
-    )
 
 
 def claim_verdict(relation: str, comparison: Comparison) -> str:
@@ -122,61 +103,3 @@ def paper_verdicts(env: str, arms: Mapping[str, Arm], bootstrap: Bootstrap) -> l
                     )
                 )
     return verdicts
-
-
-ANSWERS = ("supported", "contradicted", "undecided", TOO_FEW)
-
-
-class Answer(NamedTuple):
-    """A question of the study with what the runs say: a comparison, or why there is none."""
-
-    question: Mapping[str, str]
-    missing: str
-    comparison: Comparison | None
-
-    @property
-    def round(self) -> str:
-        """When the question was asked, if not at first."""
-        return self.question.get("round", "")
-
-    @property
-    def verdict(self) -> str:
-        """Whether the first arm is better, as the question claims."""
-        if self.comparison is None or self.comparison.welch_holm is None:
-            return TOO_FEW
-        if self.comparison.welch_holm >= SIGNIFICANT:
-            return "undecided"
-        return "supported" if self.comparison.direction > 0 else "contradicted"
-
-    @property
-    def sentence(self) -> str:
-        """The claim and all numbers in words."""
-        claim, env = self.question["claim"].removesuffix("."), env_name(self.question["env"])
-        numbers = comparison_text(self.comparison) if self.comparison else self.missing
-        return f"{claim[:1].upper()}{claim[1:]} ({env}): {numbers}."
-
-
-def answer(
-    questions: Sequence[Mapping[str, str]], arms: Arms, bootstrap: Bootstrap
-) -> list[Answer]:
-    """Answer the study's questions; p-values are corrected over all of one round.
-
-    A round is a set of questions that were asked at one time: later ones must not change the
-    answers to earlier ones.
-    """
-    answers = []
-    for question in questions:
-        own = arms.get(question["env"], {})
-        labels = question["better"], question["worse"]
-        counts = {label: own[label].count if label in own else 0 for label in labels}
-        few = [f"{label} has {count}" for label, count in counts.items() if count < MIN_RUNS]
-        if few:
-            missing = f"{' and '.join(few)} of the {MIN_RUNS} runs that a test needs"
-            answers.append(Answer(question, missing, None))
-        else:
-            better, worse = (own[label] for label in labels)
-            comparison = compare(better, worse, bootstrap, question["metric"])
-            answers.append(Answer(question, "", comparison))
-    for asked in {answer.round for answer in answers}:
-        adjust([a.comparison for a in answers if a.comparison and a.round == asked])
-    return answers

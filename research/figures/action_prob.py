@@ -16,7 +16,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import tyro
 
-from research.figures.run_tables import read_rows, rows_by_method, write_rows
+from research.figures.run_tables import chosen_rows, rows_by_method
+from research.rows import write_rows
 
 COLUMNS = (
     *("charts/action_prob_max", "charts/action_prob", "charts/episodic_length"),
@@ -39,9 +40,9 @@ class Settings:
 
 def main(settings: Settings) -> None:
     """Collect, write, draw."""
-    rows = read_rows(settings.runs, COLUMNS)
+    rows = chosen_rows(settings.runs, COLUMNS)
     if settings.csv:
-        write_rows(settings.csv, rows)
+        write_rows(Path(settings.csv), rows)
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for method, own in rows_by_method(rows).items():
         iterations = [int(row["iteration"]) for row in own]

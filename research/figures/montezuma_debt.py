@@ -5,7 +5,6 @@ python -m research.figures.montezuma_debt docs/data/montezuma_debt.csv --out mon
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
+
+from research.rows import read_rows
 
 MARKERS = {"pbim": "o", "pbim-norm": "x"}
 COLOURS = {"still": "tab:red", "random": "tab:blue"}
@@ -35,8 +36,7 @@ class Settings:
 
 def main(settings: Settings) -> None:
     """Draw the size of the last reward against the episode's length."""
-    with Path(settings.table).open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(Path(settings.table))
     figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for method, marker in MARKERS.items():
         for policy, colour in COLOURS.items():

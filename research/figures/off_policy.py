@@ -21,15 +21,16 @@ from matplotlib.lines import Line2D
 
 from research import ROOT
 from research.analysis.labels import COLOURS
-from research.off_policy_design import (
+from research.analysis.statistics import Arms
+from research.off_policy import (
     ABLATION,
     NO_BONUS,
     TASKS,
     UNIT,
-    Groups,
-    grouped,
+    all_arms,
     read,
-    wilson,
+    results,
+    share_interval,
 )
 
 PICTURE = ROOT / "docs" / "images" / "off_policy.png"
@@ -49,20 +50,21 @@ LOOKS = {
 SIZES = {"1": "×1", "0.3": "×0.3", UNIT: "of unit size"}
 
 
-def panel(axis: Axes, task: str, groups: Groups) -> None:
-    """Draw one task: a row for each arm, a line for each size of the bonus."""
-    own = {(arm, scale): group for (name, arm, scale), group in groups.items() if name == task}
-    arms = list(dict.fromkeys(arm for arm, _ in own))
-    for (arm, scale), group in own.items():
-        solved, runs = sum(group.solved), len(group.solved)
-        marker, hollow, offset = LOOKS[scale]
-        place, colour = arms.index(arm) + offset, ARM_COLOURS[arm]
-        axis.plot(wilson(solved, runs), (place, place), color=colour, linewidth=1.5)
-        face = "white" if hollow else colour
-        axis.plot(solved / runs, place, marker, color=colour, markerfacecolor=face, markersize=5)
-        axis.annotate(f"{solved}/{runs}", (1.06, place), va="center", fontsize=6.5)
-    axis.set_yticks(range(len(arms)), [arm.replace(", ", ",\n") for arm in arms], fontsize=8)
-    axis.set_ylim(len(arms) - 0.45, -0.55)
+def panel(axis: Axes, task: str, runs: Arms) -> None:
+    """Draw one task: a row for each method, a line for each size of the bonus."""
+    arms = [arm for arm in all_arms() if arm.task == task and arm.label in runs[task]]
+    names = list(dict.fromkeys(arm.name for arm in arms))
+    for arm in arms:
+        own = runs[task][arm.label]
+        marker, hollow, offset = LOOKS[arm.scale]
+        place, colour = names.index(arm.name) + offset, ARM_COLOURS[arm.name]
+        interval = share_interval(int(own.solved.sum()), own.count)
+        axis.plot(interval, (place, place), color=colour, linewidth=1.5)
+        face, share = "white" if hollow else colour, own.solved.mean()
+        axis.plot(share, place, marker, color=colour, markerfacecolor=face, markersize=5)
+        axis.annotate(own.solved_text, (1.06, place), va="center", fontsize=6.5)
+    axis.set_yticks(range(len(names)), [name.replace(", ", ",\n") for name in names], fontsize=8)
+    axis.set_ylim(len(names) - 0.45, -0.55)
     axis.set_xlim(-0.03, 1.2)
     axis.set_xticks([0.0, 0.5, 1.0], ["0 %", "50 %", "100 %"], fontsize=8)
     axis.set_title(task, fontsize=9)
@@ -71,17 +73,18 @@ def panel(axis: Axes, task: str, groups: Groups) -> None:
 
 def draw(table: Path, picture: Path) -> None:
     """Draw all tasks that have runs."""
-    groups = grouped(read(table))
-    tasks = [task for task in TASKS if any(name == task for name, _, _ in groups)]
+    rows = read(table)
+    runs = results(rows)
+    tasks = [task for task in TASKS if task in runs]
     if not tasks:
         sys.exit(f"{table} holds no finished run.")
     figure, axes = plt.subplots(
         1, len(tasks), figsize=(3.7 * len(tasks), 4.0), layout="constrained", squeeze=False
     )
     for axis, task in zip(axes[0], tasks, strict=True):
-        panel(axis, task, groups)
+        panel(axis, task, runs)
     figure.supxlabel("runs that solved the task", fontsize=9)
-    sizes = {scale for _, _, scale in groups}
+    sizes = {row["scale"] for row in rows}
     figure.legend(
         handles=[
             Line2D(
@@ -109,7 +112,7 @@ def draw(table: Path, picture: Path) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Draw."""
     line = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    line.add_argument("table", type=Path, help="results.csv of research/off_policy.py")
+    line.add_argument("table", type=Path, help="results.csv of `research.off_policy`")
     line.add_argument("--out", type=Path, default=PICTURE, help="the picture")
     args = line.parse_args(argv)
     draw(args.table, args.out)

@@ -24,7 +24,8 @@ from matplotlib.figure import Figure
 from adops_wrappers.training.args import EnvArgs
 from adops_wrappers.training.envs import env_kind, make_vector_env
 from adops_wrappers.training.rundir import read_config
-from research.figures.run_tables import Row, read_rows, rows_by_method, write_rows
+from research.figures.run_tables import chosen_rows, rows_by_method
+from research.rows import Row, write_rows
 
 COLUMNS = (
     *("global_step", "charts/episodes", "charts/episodic_return", "charts/episodic_return_recent"),
@@ -125,11 +126,11 @@ def draw(rows: list[Row], title: str = "") -> Figure:
 
 def main(settings: Settings) -> None:
     """Collect, write, draw."""
-    rows = read_rows(settings.runs, COLUMNS)
+    rows = chosen_rows(settings.runs, COLUMNS)
     if settings.csv:
         if "random" not in rows_by_method(rows):
             rows += random_rows(settings.runs[0], settings.random_episodes)
-        write_rows(settings.csv, rows)
+        write_rows(Path(settings.csv), rows)
     Path(settings.out).parent.mkdir(parents=True, exist_ok=True)
     draw(rows, settings.title).savefig(settings.out, dpi=120)
     print(settings.out)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from adops_wrappers.training.exit import fail
 from adops_wrappers.training.log import read_metrics
 from adops_wrappers.training.rundir import read_config
+from research.rows import Row, read_rows
 
-Row = dict[str, str]
 
-
-def read_rows(paths: Iterable[str], columns: Sequence[str]) -> list[Row]:
+def chosen_rows(paths: Iterable[str], columns: Sequence[str]) -> list[Row]:
     """Return the rows of run directories, each with its method, or those of written tables."""
     rows: list[Row] = []
     run_of: dict[str, Path] = {}
     for path in map(Path, paths):
         if path.suffix == ".csv":
-            with path.open(newline="") as file:
-                rows += csv.DictReader(file)
+            rows += read_rows(path)
             continue
         method = read_config(path)["args"].get("shaping", path.name)
         if (other := run_of.setdefault(method, path)) is not path:
@@ -34,15 +31,6 @@ def read_rows(paths: Iterable[str], columns: Sequence[str]) -> list[Row]:
 
 def _shorten(cell: str) -> str:
     return cell if not cell or cell.isdigit() else f"{float(cell):.6g}"
-
-
-def write_rows(path: str, rows: list[Row]) -> None:
-    """Write rows as a table that `read_rows` reads."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with Path(path).open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def rows_by_method(rows: list[Row]) -> dict[str, list[Row]]:

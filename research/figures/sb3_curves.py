@@ -9,8 +9,8 @@ About 15 minutes on one core. Every run is one call of an example's `train`.
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib.util
+import itertools
 import time
 from collections import defaultdict
 from typing import Any
@@ -18,34 +18,27 @@ from typing import Any
 import numpy as np
 
 from research import ROOT
+from research.rows import read_rows, write_rows
 
 TABLE = ROOT / "docs" / "data" / "sb3_curves.csv"
 PICTURE = ROOT / "docs" / "images" / "sb3_curves.png"
 
-STUDIES: dict[str, tuple[str, list[str], int]] = {
-    "PPO, LoopFarm, bell bonus 0.2": ("sb3_ppo", [], 5),
-    "DQN, LoopFarm, bell bonus 0.2": ("sb3_dqn", [], 3),
+STUDIES: dict[str, tuple[str, str, int]] = {
+    "PPO, LoopFarm, bell bonus 0.2": ("sb3_ppo", "", 5),
+    "DQN, LoopFarm, bell bonus 0.2": ("sb3_dqn", "", 3),
     "PPO, KeyDoorTV, count bonus 1": (
         "sb3_ppo",
-        [
-            "--env",
-            "adops/KeyDoorTV-v0",
-            "--bonus",
-            "count",
-            "--bonus-scale",
-            "1",
-            "--steps",
-            "150000",
-        ],
+        "--env adops/KeyDoorTV-v0 --bonus count --bonus-scale 1 --steps 150000",
         3,
     ),
 }
-VARIANTS: dict[str, list[str]] = {
-    "no bonus": ["--bonus", "none", "--shaping", "none"],
-    "raw bonus": ["--shaping", "none"],
-    "ADOPS + TDCritic": ["--shaping", "adops"],
+"""Of each panel the example, its flags and the number of seeds."""
+VARIANTS = {
+    "no bonus": "--bonus none --shaping none",
+    "raw bonus": "--shaping none",
+    "ADOPS + TDCritic": "--shaping adops",
 }
-FIELDS = ["study", "variant", "seed", "timesteps", "extrinsic_return", "corrected_share"]
+MEASURED = ("extrinsic_return", "corrected_share")
 
 
 def load(name: str) -> Any:
@@ -58,44 +51,29 @@ def load(name: str) -> Any:
     return module
 
 
-def read() -> list[dict[str, str]]:
-    """Return the rows measured so far."""
-    if not TABLE.exists():
-        return []
-    with TABLE.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def run_missing() -> None:
-    """Run every (study, variant, seed) that the CSV does not hold, appending as it goes."""
-    TABLE.parent.mkdir(parents=True, exist_ok=True)
-    done = {(row["study"], row["variant"], row["seed"]) for row in read()}
-    if not TABLE.exists():
-        TABLE.write_text(",".join(FIELDS) + "\n")
+    """Run every (study, variant, seed) that the CSV does not hold, and add its rows."""
+    rows = read_rows(TABLE)
+    done = {(row["study"], row["variant"], row["seed"]) for row in rows}
     for study, (script, options, seeds) in STUDIES.items():
-        example = load(script)
-        for seed in range(seeds):
-            for variant, more in VARIANTS.items():
-                if (study, variant, str(seed)) in done:
-                    continue
-                start = time.perf_counter()
-                line = [*options, *more, "--seed", str(seed)]
-                history = example.train(example.parser().parse_args(line))
-                with TABLE.open("a", newline="") as file:
-                    writer = csv.writer(file, lineterminator="\n")
-                    for entry in history:
-                        if "extrinsic_return" in entry:
-                            measured = (entry["extrinsic_return"], entry["corrected_share"])
-                            writer.writerow(
-                                [
-                                    study,
-                                    variant,
-                                    seed,
-                                    int(entry["timesteps"]),
-                                    *(round(value, 4) for value in measured),
-                                ]
-                            )
-                print(f"{study}: {variant}, seed {seed}: {time.perf_counter() - start:.0f} s")
+        for seed, (variant, more) in itertools.product(map(str, range(seeds)), VARIANTS.items()):
+            if (study, variant, seed) in done:
+                continue
+            start, example = time.perf_counter(), load(script)
+            flags = f"{options} {more} --seed {seed}".split()
+            history = example.train(example.parser().parse_args(flags))
+            key = {"study": study, "variant": variant, "seed": seed}
+            rows += [
+                {
+                    **key,
+                    "timesteps": str(int(entry["timesteps"])),
+                    **{name: str(round(entry[name], 4)) for name in MEASURED},
+                }
+                for entry in history
+                if "extrinsic_return" in entry
+            ]
+            write_rows(TABLE, rows)
+            print(f"{study}: {variant}, seed {seed}: {time.perf_counter() - start:.0f} s")
 
 
 def draw() -> None:
@@ -106,7 +84,7 @@ def draw() -> None:
     import matplotlib.pyplot as plt
 
     runs: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
-    for row in read():
+    for row in read_rows(TABLE):
         key = row["study"], row["variant"], row["seed"]
         runs[key].append((float(row["timesteps"]), float(row["extrinsic_return"])))
     figure, axes = plt.subplots(1, len(STUDIES), figsize=(11, 3.2), layout="constrained")

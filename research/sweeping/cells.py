@@ -66,6 +66,11 @@ def tidy(value: str) -> str:
     return {"true": "True", "false": "False"}.get(value.lower(), value)
 
 
+def tidy_pairs(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return settings as a cell holds them."""
+    return tuple((name, tidy(value)) for name, value in settings.items())
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message about an unknown name."""
     near = difflib.get_close_matches(name, list(known), 1)
@@ -128,7 +133,7 @@ def expand(
         if method not in METHODS:
             known = ", ".join(METHODS)
             fail(f"unknown method {method!r}; there are {known}.{did_you_mean(method, METHODS)}")
-        fixed = tuple((k, tidy(v)) for k, v in (settings or {}).items() if reads(method, k))
+        fixed = tidy_pairs({k: v for k, v in (settings or {}).items() if reads(method, k)})
         axes = [
             [(name, tidy(value)) for value in values]
             for name, values in sorted((grid or {}).items())

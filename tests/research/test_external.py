@@ -17,13 +17,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "external_study.md"
 
 def test_every_round_gives_all_tasks_their_seeds_before_the_next() -> None:
     runs = external.planned()
-    names = {run.cell.name for run in runs}
+    names = {cell.name for _, cell in runs}
     assert len(runs) == len(names) == sum(sum(t.seeds.values()) for t in external.TASKS)
     first = runs[: sum(len(task.seeds) for task in external.TASKS)]
-    assert {run.seed for run in first} == {0}
-    assert [run.arm for run in first[:4]] == ["raw", "recipe", "PIES", "no bonus"]
-    assert {run.cell.seed for run in runs} == set(range(11, 21))
-    by_task = Counter(run.task.name for run in runs)
+    assert {cell.seed for _, cell in first} == {11}
+    assert [arm.name for arm, _ in first[:4]] == ["raw", "recipe", "PIES", "no bonus"]
+    assert {cell.seed for _, cell in runs} == set(range(11, 21))
+    by_task = Counter(arm.task.name for arm, _ in runs)
     assert (by_task["Montezuma"], by_task["MultiRoom-N4-S5"], by_task["DeepSea-10"]) == (30, 70, 80)
 
 
@@ -32,7 +32,7 @@ def test_arms_of_a_task_differ_in_what_the_arm_is_and_in_nothing_else() -> None:
     for task in external.TASKS[:3]:
         settings = []
         for arm in task.seeds:
-            args = ppo_rnd.parse_args(task.cell(arm, 0).flags())
+            args = ppo_rnd.parse_args(external.Arm(task, arm).cell(1).flags())
             settings.append({k: v for k, v in vars(args).items() if k not in own})
         assert all(one == settings[0] for one in settings)
         assert settings[0]["normalize_intrinsic"] == "auto"
@@ -49,17 +49,17 @@ def test_a_finished_run_becomes_a_row_and_is_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = external.deep_sea(4)._replace(iterations=5, seeds={"raw": 1})
-    monkeypatch.setattr(external, "TASKS", (small,))
-    monkeypatch.setattr(external, "planned", lambda: [external.Run(small, "raw", 0)])
-    run = external.planned()[0]
+    plan = external.planned
+    monkeypatch.setattr(external, "planned", lambda *tasks: plan([small]))
+    ((_, cell),) = external.planned()
     root, rows = tmp_path / "runs", tmp_path / "rows.csv"
-    flags = [*run.cell.flags(), "--run-dir", str(root / run.cell.name)]
+    flags = [*cell.flags(), "--run-dir", str(root / cell.name)]
     ppo_rnd.train(ppo_rnd.parse_args([*flags, "--num-steps", "8", "--num-envs", "4"]))
     (root / "commit.json").write_text(json.dumps({"commit": "c0ffee"}))
     assert external.main([str(root), "--collect", str(rows)]) == 0
     with rows.open(newline="") as file:
         (row,) = csv.DictReader(file)
-    metrics = external.read_metrics(root / run.cell.name)
+    metrics = external.read_metrics(root / cell.name)
     assert (row["task"], row["arm"], row["seed"], row["commit"]) == (
         "DeepSea-4",
         "raw",
@@ -72,7 +72,7 @@ def test_a_finished_run_becomes_a_row_and_is_not_run_again(
     assert int(row["steps"]) == 5 * 32
     assert json.loads(row["settings"])["scale_adv"] is True
     # 40 episodes of 4 steps, of which the file tells how many were bad.
-    bad = list(external._bad(metrics))
+    bad = list(external.bad_episodes(metrics))
     shares = [float(x) * 8 for x in metrics["charts/bad"]]
     assert len(bad) == 40
     assert sum(bad) == pytest.approx(sum(shares))

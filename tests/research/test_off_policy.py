@@ -10,25 +10,29 @@ import pytest
 
 pytest.importorskip("stable_baselines3")
 
-from research import off_policy
-from research import off_policy_design as design
-from research.off_policy_design import ABLATION, ARMS, QUESTIONS, SCALES, TASKS, Cell, cells, label
+from research import ROOT
+from research import off_policy as design
+from research import off_policy_learners as learners
+from research.design import in_rounds
+from research.off_policy import ABLATION, METHODS, QUESTIONS, SCALES, TASKS, Arm, all_arms
+
+DOCS = ROOT / "docs"
 
 
 def test_the_grid_is_the_designs() -> None:
-    grid = list(cells(10))
+    grid = list(in_rounds([all_arms(10)], range(1, 11)))
     assert len(set(grid)) == len(grid) == 530
-    assert {cell.task for cell in grid} == set(TASKS)
-    ablated = {(cell.task, cell.scale) for cell in grid if cell.arm == ABLATION}
+    assert {arm.task for arm, _ in grid} == set(TASKS)
+    ablated = {(arm.task, arm.scale) for arm, _ in grid if arm.name == ABLATION}
     assert ablated == {*((task, "unit") for task in TASKS), *(("DQN LoopFarm", s) for s in SCALES)}
-    for arm in ARMS:
-        scales = {cell.scale for cell in grid if cell.arm == arm}
-        assert scales == ({"0"} if arm == "no bonus" else set(SCALES))
+    for name in METHODS:
+        scales = {arm.scale for arm, _ in grid if arm.name == name}
+        assert scales == ({"0"} if name == "no bonus" else set(SCALES))
 
 
 def test_a_bonus_of_unit_size_is_divided_by_the_size_of_its_return() -> None:
     for scale in SCALES:
-        env = off_policy.make_stack(Cell("SAC Fountain", "raw", scale, 0), TASKS["SAC Fountain"], 1)
+        env = learners.make_stack(Arm("SAC Fountain", "raw", scale), TASKS["SAC Fountain"], 1)
         normalizer = env.env.runner.normalizer
         assert (None if normalizer is None else normalizer.rule) == (
             "rms" if scale == "unit" else None
@@ -39,19 +43,22 @@ def test_a_bonus_of_unit_size_is_divided_by_the_size_of_its_return() -> None:
 
 @pytest.mark.parametrize("task", list(TASKS))
 def test_every_arm_trains(task: str) -> None:
-    arms = [*ARMS, ABLATION] if task == "DQN LoopFarm" else ["ADOPS at sampling"]
-    for arm in arms:
-        row = off_policy.run(Cell(task, arm, "0" if arm == "no bonus" else "0.3", 0), steps=1040)
-        assert list(row) == design.FIELDS
+    names = [*METHODS, ABLATION] if task == "DQN LoopFarm" else ["ADOPS at sampling"]
+    with (DOCS / "data" / "off_policy_study.csv").open() as file:
+        columns = file.readline().strip().split(",")
+    for name in names:
+        arm = Arm(task, name, "0" if name == "no bonus" else "0.3")
+        row = learners.run((arm, 0), steps=1040)
+        assert list(row) == columns
         assert row["curve"].count(" ") == 19
-        assert math.isfinite(row["final_return"])
-        assert math.isfinite(row["greedy_return"])
+        assert math.isfinite(float(row["final_return"]))
+        assert math.isfinite(float(row["greedy_return"]))
 
 
 def test_a_killed_study_runs_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ran: list[Cell] = []
+    ran: list[tuple[Arm, int]] = []
 
     class Pool:
         def __init__(self, *_: Any, **__: Any) -> None:
@@ -64,33 +71,34 @@ def test_a_killed_study_runs_what_is_missing(
             pass
 
         def imap_unordered(self, run: Any, missing: Any) -> Any:
-            for cell in missing:
-                ran.append(cell)
+            for arm, seed in missing:
+                ran.append((arm, seed))
                 if len(ran) == 5:
                     raise KeyboardInterrupt
-                good = cell.arm == "ADOPS at sampling"
+                good = arm.name == "ADOPS at sampling"
                 yield {
-                    **cell._asdict(), **run.keywords, "final_return": 0.9 * good,
-                    "greedy_return": 0.0, "seconds": 1.0, "curve": "0.1 0.2",
+                    "task": arm.task, "arm": arm.name, "scale": arm.scale, "seed": str(seed),
+                    "steps": str(run.keywords["steps"]), "final_return": str(0.9 * good),
+                    "greedy_return": "0.0", "seconds": "1.0", "curve": "0.1 0.2",
                 }  # fmt: skip
 
     context = SimpleNamespace(Pool=Pool)
-    monkeypatch.setattr(off_policy.multiprocessing, "get_context", lambda _: context)
+    monkeypatch.setattr(design.multiprocessing, "get_context", lambda _: context)
     table = tmp_path / "study" / "results.csv"
     with pytest.raises(KeyboardInterrupt):
-        off_policy.run_missing(table, 1, 100, 1)
+        design.run_missing(table, 1, 100, 1)
     assert len(design.read(table)) == 4
     with table.open("a") as file:
         file.write("DQN LoopFarm,raw,1")  # a row that a crash cut off
-    off_policy.run_missing(table, 1, 100, 1)
+    design.run_missing(table, 1, 100, 1)
     rows = design.read(table)
-    assert sorted(map(design.key_of, rows)) == sorted(cells(1))
+    assert sorted(map(design.key_of, rows)) == sorted((*arm.key, "0") for arm in all_arms())
     assert len(ran) == len(rows) + 1
     text = design.report(rows)
     assert "| DQN LoopFarm | ADOPS at sampling ×1 | 1 of 1 | 21%–100% | 0.90 | 0.00 |" in text
     assert "| SAC Fountain | no bonus | 0 of 1 | 0%–79% | 0.00 | 0.00 |" in text
     capsys.readouterr()
-    assert off_policy.main([str(table.parent), "--report"]) == 0
+    assert design.main([str(table.parent), "--report"]) == 0
     printed = capsys.readouterr().out
     assert printed == f"{text}\n\n{design.answers(rows)}\n"
     assert printed.count("| too few runs |") == len(QUESTIONS)
@@ -98,16 +106,19 @@ def test_a_killed_study_runs_what_is_missing(
 
 def test_wilsons_interval_holds_the_share() -> None:
     for solved in range(11):
-        low, high = design.wilson(solved, 10)
+        low, high = design.share_interval(solved, 10)
         assert 0.0 <= low <= solved / 10 <= high <= 1.0
-    assert design.wilson(10, 10)[0] == pytest.approx(0.722, abs=1e-3)
+    assert design.share_interval(10, 10)[0] == pytest.approx(0.722, abs=1e-3)
 
 
 def test_the_questions_are_the_designs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "off_policy_study.md").read_text("utf-8")
     fixed = page.split("\n## Design")[1]
-    for name, claim, task, better, worse in QUESTIONS:
-        assert f"| {name} | {claim} | {task} | {label(*better)} | {label(*worse)} |" in fixed
+    labels = {(arm.task, arm.label) for arm in all_arms()}
+    for name, claim, task, better, worse, metric, asked in QUESTIONS:
+        assert f"| {name} | {claim} | {task} | {better} | {worse} |" in fixed
+        assert {(task, better), (task, worse)} <= labels
+        assert (metric, asked) == ("solved", name[0])
     assert len(re.findall(r"\n\| [OU]\d", fixed)) == len(QUESTIONS)
 
 
@@ -148,27 +159,24 @@ def test_questions_are_answered_by_fishers_test_with_holms_correction() -> None:
     assert answer_to("O1", few, seeds=9)[-1] == "supported"
 
 
-DOCS = Path(off_policy.__file__).parents[1] / "docs"
-
-
 def test_the_page_shows_what_the_committed_runs_say() -> None:
     rows = design.read(DOCS / "data" / "off_policy_study.csv")
     page = (DOCS / "off_policy_study.md").read_text()
     assert design.report(rows) in page
     assert design.answers(rows) in page
-    assert {design.key_of(row) for row in rows} == set(cells(10))
+    runs = {(*arm.key, str(seed)) for arm in all_arms() for seed in range(10)}
+    assert {design.key_of(row) for row in rows} == runs
     assert f"all of the {len(rows)} runs" in page
 
 
 def test_counts_in_the_text_are_those_of_the_committed_runs() -> None:
     rows = design.read(DOCS / "data" / "off_policy_study.csv")
-    groups = design.grouped(rows)
     farm, tv, fountain = TASKS
 
     def solved(*arms: str, tasks: Any = TASKS, sizes: Any = SCALES) -> tuple[int, int]:
-        runs = [run for key, g in groups.items() for run in g.solved
-                if key[0] in tasks and key[1] in arms and key[2] in sizes]  # fmt: skip
-        return sum(runs), len(runs)
+        keys = {(task, arm, size) for task in tasks for arm in arms for size in sizes}
+        runs = [design.solved(row) for row in rows if design.key_of(row)[:3] in keys]
+        return runs.count("1"), len(runs)
 
     assert solved("raw") == (0, 90)
     assert solved("no bonus", sizes=["0"]) == (30, 30)

@@ -83,7 +83,7 @@ def test_values_are_correlated_before_the_first_reward_only(tv_critic):
 def test_a_run_is_watched_to_its_end(tv_critic):
     row = tv_critic.measure("as is", 1, iterations=2)
     assert set(row) == set(tv_critic.COLUMNS)
-    assert row["grad_norm"] > 0.0
+    assert float(row["grad_norm"]) > 0.0
 
 
 def test_the_page_shows_the_committed_numbers(tv_critic):

@@ -81,7 +81,7 @@ def test_answers_flip_with_the_data(tmp_path):
     )
     (tmp_path / "study.json").write_text(json.dumps(study))
     analysis = computed(tmp_path)
-    answers = {a.question["id"]: a for a in analysis.answers}
+    answers = {a.question.id: a for a in analysis.answers}
     assert {name: a.verdict for name, a in answers.items()} == {
         **{"H1": "supported", "H2": "contradicted", "H3": "undecided"},
         **{"H4": "too few runs", "H5": "too few runs"},
@@ -89,12 +89,12 @@ def test_answers_flip_with_the_data(tmp_path):
     assert answers["H4"].sentence == (
         "PBIM helps (KeyDoorTV): PBIM has 3 and raw has 0 of the 4 runs that a test needs."
     )
-    # Three of the five questions could be tested.
+    # Three of the five questions could be tested; the others count, so that they may come later.
     p = welch_p(np.array(HIGH), np.array(LOW))
-    assert answers["H1"].comparison.welch_holm == pytest.approx(3 * p)
+    assert answers["H1"].comparison.welch_holm == pytest.approx(5 * p)
     assert answers["H1"].sentence == (
         "Margin helps (KeyDoorTV): ADOPS ε=0.01 ×0.3 solved 5 of 5 (mean 0.92 ± 0.04), "
-        f"raw ×0.3 0 of 5 (0.08 ± 0.04); Welch p = {shown_p(p)}, corrected {shown_p(3 * p)}; "
+        f"raw ×0.3 0 of 5 (0.08 ± 0.04); Welch p = {shown_p(p)}, corrected {shown_p(5 * p)}; "
         "Fisher p = 0.0079; P(ADOPS ε=0.01 ×0.3 better) = 1.00 [1.00, 1.00]."
     )
     write_tables(analysis, tmp_path)

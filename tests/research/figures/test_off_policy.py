@@ -68,8 +68,8 @@ def test_the_committed_picture_is_drawn_from_the_committed_table(tmp_path: Path)
 
 def test_all_arms_of_the_study_have_a_colour() -> None:
     script = import_module("research.figures.off_policy")
-    study = import_module("research.off_policy_design")
-    assert {*study.ARMS, study.ABLATION} <= script.ARM_COLOURS.keys()
+    study = import_module("research.off_policy")
+    assert {*study.METHODS, study.ABLATION} <= script.ARM_COLOURS.keys()
 
 
 def test_an_empty_table_is_refused(tmp_path: Path) -> None:

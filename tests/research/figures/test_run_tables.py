@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from research.rows import write_rows
+
 DATA = Path(__file__).parents[3] / "docs" / "data"
 
 
@@ -26,7 +28,7 @@ def test_chosen_columns_of_runs_with_their_method(tmp_path: Path) -> None:
         write_run(tmp_path / "b", "adops", ["1,10240000,1,7.0,2.5"]),
     ]
     columns = ("global_step", "charts/episodes", "charts/return")
-    rows = tables.read_rows(runs, columns)
+    rows = tables.chosen_rows(runs, columns)
     names = ("method", "iteration", *columns)
     expected = [
         ("none", "1", "10240000", "0", ""),
@@ -35,19 +37,19 @@ def test_chosen_columns_of_runs_with_their_method(tmp_path: Path) -> None:
     ]
     assert rows == [dict(zip(names, row, strict=True)) for row in expected]
     assert tables.rows_by_method(rows) == {"none": rows[:2], "adops": rows[2:]}
-    tables.write_rows(str(tmp_path / "new" / "table.csv"), rows)
-    assert tables.read_rows([str(tmp_path / "new" / "table.csv")], columns) == rows
+    write_rows(tmp_path / "new" / "table.csv", rows)
+    assert tables.chosen_rows([str(tmp_path / "new" / "table.csv")], columns) == rows
 
 
 def test_two_runs_of_one_method_are_refused(tmp_path: Path) -> None:
     tables = import_module("research.figures.run_tables")
     first, second = (write_run(tmp_path / name, "none", ["1,8,0,,2.5"]) for name in "ab")
     with pytest.raises(SystemExit, match=r"a and .*b are both runs of none. Give one run of each"):
-        tables.read_rows([first, second], ("global_step",))
+        tables.chosen_rows([first, second], ("global_step",))
 
 
 def test_a_table_is_written_as_it_was_read(tmp_path: Path) -> None:
     tables = import_module("research.figures.run_tables")
     committed, again = DATA / "montezuma_action_prob.csv", tmp_path / "again.csv"
-    tables.write_rows(str(again), tables.read_rows([str(committed)], ()))
+    write_rows(again, tables.chosen_rows([str(committed)], ()))
     assert again.read_bytes() == committed.read_bytes()
