@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -13,24 +13,24 @@ import torch
 from adops_wrappers.training.exit import INCOMPLETE
 from adops_wrappers.training.rundir import Held
 from research.sweeping.cells import Cell
-from research.sweeping.display import ProgressTable
 from research.sweeping.plan import Plan, free_bytes
 from research.sweeping.processes import (
     Result,
-    SignalCount,
     is_finished,
     log_tail,
     read_progress,
     refuse_held,
     start_run,
 )
+from research.sweeping.watching import watch
 
 
 def run_local(
     plan: Plan, *, jobs: int = 0, threads: int = 1, ranks: int = 1, refresh: float = 0.0
 ) -> dict[str, Result]:
     """Run the open cells as processes, `jobs` at a time; return how each cell of the plan ended."""
-    return _LocalRuns(plan, jobs or default_jobs(threads, ranks), threads, ranks).run(refresh)
+    jobs = jobs or default_jobs(threads, ranks)
+    return watch(plan, LocalRuns(plan, jobs, threads, ranks, refresh))
 
 
 RUNS_PER_GPU = 2
@@ -44,46 +44,52 @@ def default_jobs(threads: int, ranks: int) -> int:
     return max(1, min(jobs, RUNS_PER_GPU * gpus // ranks) if gpus else jobs)
 
 
-class _LocalRuns:
-    def __init__(self, plan: Plan, jobs: int, threads: int, ranks: int) -> None:
+class LocalRuns:
+    """Processes of this machine, each in a slot with its own GPUs.
+
+    Not submitit's: it starts all jobs at once, and each in a process of its own that waits.
+    """
+
+    def __init__(self, plan: Plan, jobs: int, threads: int, ranks: int, refresh: float) -> None:
         self.plan, self.jobs, self.threads, self.ranks = plan, jobs, threads, ranks
-        self.results = {c.name: Result("finished") for c in plan.cells if c not in plan.open}
+        self.refresh = refresh
+        self.results = plan.finished()
+        self.left = Result("waiting", "not started")
         self.waiting = list(plan.open)
         self.running: dict[int, tuple[Cell, subprocess.Popen[bytes]]] = {}
         self.held: dict[str, str] = {}
         self.full_disk = ""
         self.asked = 0
 
-    def run(self, refresh: float) -> dict[str, Result]:
-        with SignalCount() as signals, ProgressTable(self.plan) as show:
-            try:
-                while self.waiting or self.running:
-                    self._collect(stopping=signals.count > 0)
-                    if signals.count > self.asked:
-                        self._ask_to_stop(signals.count)
-                        show.say(
-                            "Stopping: the runs finish their iteration and write a checkpoint."
-                        )
-                    if not signals.count and not self.full_disk:
-                        self._fill_slots()
-                        if self.full_disk:
-                            show.say(self.full_disk)
-                    if (signals.count or self.full_disk) and not self.running:
-                        break
-                    show.draw(self._states(), self.results)
-                    starting = len(self.running) < self.jobs and self.waiting and not self.held
-                    time.sleep(refresh or (0.05 if starting else 1.0))
-            finally:
-                for _, process in self.running.values():
-                    process.kill()
-            for cell in self.waiting:
-                self.results[cell.name] = Result("waiting", self.full_disk or "not started")
-            show.draw({}, self.results, last=True)
-        return {cell.name: self.results[cell.name] for cell in self.plan.cells}
+    @property
+    def pause(self) -> float:
+        """Shorter while slots are filled."""
+        starting = len(self.running) < self.jobs and self.waiting and not self.held
+        return self.refresh or (0.05 if starting else 1.0)
 
-    def _states(self) -> dict[str, str]:
+    def step(self, signals: int, say: Callable[[str], None]) -> bool:
+        """Collect what has ended and fill the slots; a signal asks the runs to stop."""
+        self._collect(stopping=signals > 0)
+        if signals > self.asked:
+            self._ask_to_stop(signals)
+            say("Stopping: the runs finish their iteration and write a checkpoint.")
+        if not signals and not self.full_disk:
+            self._fill_slots()
+            if self.full_disk:
+                say(self.full_disk)
+                self.left = Result("waiting", self.full_disk)
+        no_more = signals or self.full_disk
+        return bool(self.running or (self.waiting and not no_more))
+
+    def states(self) -> dict[str, str]:
+        """Return the cells at work, and those whose directory another process uses."""
         states = {cell.name: "running" for cell, _ in self.running.values()}
         return states | {name: f"waiting for {holder}" for name, holder in self.held.items()}
+
+    def close(self) -> None:
+        """Kill what still runs: only after an error."""
+        for _, process in self.running.values():
+            process.kill()
 
     def _collect(self, stopping: bool) -> None:
         for slot, (cell, process) in list(self.running.items()):

@@ -24,7 +24,7 @@ from adops_wrappers.training.exit import fail
 from adops_wrappers.training.run import disk_needed
 from adops_wrappers.training.rundir import Held, Lock, read_config
 from research.sweeping.cells import Cell
-from research.sweeping.processes import Progress, read_progress
+from research.sweeping.processes import Progress, Result, read_progress
 from train import ppo_rnd
 
 GPU_STEPS_PER_SECOND = 30_000 * 32 * 128 / (30 * 3600)
@@ -56,6 +56,11 @@ class Plan:
     def open(self) -> list[Cell]:
         """Cells that are not finished."""
         return [c for c in self.cells if self.progress[c.name].state != "finished"]
+
+    def finished(self) -> dict[str, Result]:
+        """Return the results of the cells that are not open."""
+        names = {cell.name for cell in self.cells} - {cell.name for cell in self.open}
+        return dict.fromkeys(names, Result("finished"))
 
     def hours(self, cell: Cell) -> float:
         """Return the hours that a cell still needs."""

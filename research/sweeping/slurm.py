@@ -7,19 +7,18 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adops_wrappers._files import write_atomically
 from adops_wrappers.training.envs import env_kind, ram_game
 from adops_wrappers.training.exit import fail
 from research.sweeping.cells import Cell
-from research.sweeping.display import ProgressTable
 from research.sweeping.jobs import CellJob
 from research.sweeping.plan import Plan
-from research.sweeping.processes import Result, SignalCount, is_finished
+from research.sweeping.processes import Result, is_finished
+from research.sweeping.watching import watch
 
 if TYPE_CHECKING:
     from research.sweep import RunArgs
@@ -62,7 +61,7 @@ def run_slurm(plan: Plan, args: RunArgs) -> dict[str, Result]:
     new = [cell for cell in plan.open if cell.name not in jobs]
     if new:
         jobs |= submit(plan, new, args)
-    results = watch(plan, jobs, args.refresh or 15.0)
+    results = watch(plan, QueuedRuns(plan, jobs, args.refresh or 15.0))
     left = [jobs[name] for name, result in results.items() if result.state == "stopped"]
     if left:
         print(
@@ -147,29 +146,39 @@ def job_parameters(args: RunArgs, runs: Sequence[ppo_rnd.Args]) -> dict[str, Any
     }
 
 
-def watch(plan: Plan, jobs: Mapping[str, str], refresh: float) -> dict[str, Result]:
-    """Show the jobs until all have ended or a signal comes; return what became of each cell."""
-    results = {c.name: Result("finished") for c in plan.cells if c not in plan.open}
-    missing: Counter[str] = Counter()
-    with SignalCount() as signals, ProgressTable(plan) as show:
-        while len(results) < len(plan.cells) and not signals.count:
-            states = queue_states()
-            for name, job_id in jobs.items():
-                if name in results or states is None or job_id in states:
-                    missing[name] = 0
-                    continue
-                # Twice: a shared disk may show the job's last files a moment late.
-                missing[name] += 1
-                if is_finished(plan.root / name):
-                    results[name] = Result("finished")
-                elif missing[name] > 1:
-                    results[name] = Result("failed", f"job {job_id} ended before the run did")
-            known = {name: (states or {}).get(job_id, "?").lower() for name, job_id in jobs.items()}
-            show.draw({k: v for k, v in known.items() if k not in results}, results)
-            until = time.monotonic() + refresh
-            while len(results) < len(plan.cells) and not signals.count and time.monotonic() < until:
-                time.sleep(min(0.2, refresh))
-        for cell in plan.cells:
-            results.setdefault(cell.name, Result("stopped", "its job keeps running"))
-        show.draw({}, results, last=True)
-    return {cell.name: results[cell.name] for cell in plan.cells}
+class QueuedRuns:
+    """Jobs of a cluster, which outlive the sweep that watches them."""
+
+    left = Result("stopped", "its job keeps running")
+
+    def __init__(self, plan: Plan, jobs: Mapping[str, str], refresh: float) -> None:
+        self.plan, self.jobs, self.pause = plan, jobs, refresh
+        self.results = plan.finished()
+        self.queue: dict[str, str] | None = None
+        self.missing: Counter[str] = Counter()
+
+    def step(self, signals: int, say: Callable[[str], None]) -> bool:
+        """Ask the queue which jobs have ended."""
+        if signals:
+            return False
+        self.queue = queue_states()
+        for name, job_id in self.jobs.items():
+            if name in self.results or self.queue is None or job_id in self.queue:
+                self.missing[name] = 0
+                continue
+            # Twice: a shared disk may show the job's last files a moment late.
+            self.missing[name] += 1
+            if is_finished(self.plan.root / name):
+                self.results[name] = Result("finished")
+            elif self.missing[name] > 1:
+                self.results[name] = Result("failed", f"job {job_id} ended before the run did")
+        return len(self.results) < len(self.plan.cells)
+
+    def states(self) -> dict[str, str]:
+        """Return the queue's words for the jobs that have not ended."""
+        queue = self.queue or {}
+        jobs = {name: job for name, job in self.jobs.items() if name not in self.results}
+        return {name: queue.get(job, "?").lower() for name, job in jobs.items()}
+
+    def close(self) -> None:
+        """The jobs go on."""

@@ -34,7 +34,7 @@ def sweep(ppo_rnd):
 @pytest.fixture(scope="module")
 def rooms(sweep):
     """The modules behind sweep.py."""
-    names = ("cells", "display", "jobs", "local", "plan", "processes", "slurm")
+    names = ("cells", "display", "jobs", "local", "plan", "processes", "slurm", "watching")
     return SimpleNamespace(**{name: import_module(f"research.sweeping.{name}") for name in names})
 
 
@@ -359,7 +359,7 @@ def test_sigterm_lets_the_runs_write_their_checkpoint(sweep, rooms, tmp_path, ca
     waits = SimpleNamespace(**{**vars(time), "sleep": stop_when_running})
     before = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rooms.local, "time", waits)
+        patch.setattr(rooms.watching, "time", waits)
         # The first signal asks; from the second on the run would be killed.
         handle = lambda self, *_: setattr(self, "count", 1)  # noqa: E731
         patch.setattr(rooms.processes.SignalCount, "_handle", handle)
@@ -390,7 +390,7 @@ def test_a_run_that_is_still_at_work_is_waited_for(sweep, rooms, tmp_path, capsy
         other.release()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rooms.local, "time", SimpleNamespace(**{**vars(time), "sleep": let_go}))
+        patch.setattr(rooms.watching, "time", SimpleNamespace(**{**vars(time), "sleep": let_go}))
         results = sweep.run_local(plan, jobs=1)
     assert states(results) == {"1": "finished"}
     assert f"none__seed1: waiting for process {os.getpid()} of" in capsys.readouterr().out
