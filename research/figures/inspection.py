@@ -23,12 +23,10 @@ from adops_wrappers.inspect.runs import Run
 from adops_wrappers.tabular import audit, ideal_critic
 from research import ROOT
 
-IMAGES = ROOT / "docs" / "images"
 GAMMA = 0.99
 
 
-def save(figure: Any, name: str) -> None:
-    path = IMAGES / f"{name}.png"
+def save(figure: Any, path: Path) -> None:
     figure.savefig(path, dpi=130, facecolor="white")
     print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
 
@@ -76,23 +74,25 @@ def record_television(folder: Path) -> Recording:
     return recording
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, help="a run directory with recording.npz")
-    given = parser.parse_args()
-    warnings.simplefilter("ignore", RuntimeWarning)  # PBIM's explosion is the point here
-    IMAGES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images", help="the folder")
+    given = parser.parse_args(argv)
+    given.out.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # PBIM's explosion is the point here
         farm = record_gallery(Path(folder))
-        save(plots.plot_streams(farm), "inspect_streams")
+        save(plots.plot_streams(farm), given.out / "inspect_streams.png")
         television = record_television(Path(folder))
         methods = ["none", "adops", "pbim", "pbim-norm", "grm", "grm-norm"]
-        save(plots.plot_methods(television, reshape(television, methods)), "inspect_methods")
+        shaped = plots.plot_methods(television, reshape(television, methods))
+        save(shaped, given.out / "inspect_methods.png")
     if given.run is not None:
         montezuma = Recording.load(given.run / "recording.npz")
-        save(plots.plot_film_strip(montezuma, spacing=25), "inspect_film_montezuma")
-        save(plots.plot_sign_plane(montezuma), "inspect_sign_plane_montezuma")
-        save(plots.plot_training(Run(given.run)), "inspect_training_montezuma")
+        save(plots.plot_film_strip(montezuma, spacing=25), given.out / "inspect_film_montezuma.png")
+        save(plots.plot_sign_plane(montezuma), given.out / "inspect_sign_plane_montezuma.png")
+        save(plots.plot_training(Run(given.run)), given.out / "inspect_training_montezuma.png")
 
 
 if __name__ == "__main__":

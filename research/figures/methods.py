@@ -7,12 +7,14 @@ Every curve comes out of the package's own shapers and wrappers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from adops_wrappers import ADOPSWrapper, IntrinsicRewardWrapper, PBRSWrapper, Transition
@@ -21,7 +23,6 @@ from adops_wrappers.shaping.adops import ADOPES
 from adops_wrappers.tabular import ideal_critic
 from research import ROOT
 
-IMAGES = ROOT / "docs" / "images"
 GRAY, BLUE, ORANGE, GREEN = "0.5", "#0072B2", "#D55E00", "#009E73"
 LEFT, RIGHT = 3, 1
 
@@ -45,14 +46,13 @@ def episode(shaper: Shaper, bonuses: Any) -> Any:
     )
 
 
-def save(figure: Any, name: str) -> None:
+def bare(figure: Figure) -> Figure:
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(IMAGES / f"{name}.png", dpi=110)
-    plt.close(figure)
+    return figure
 
 
-def clamp() -> None:
+def clamp() -> Figure:
     epsilon = 0.3
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained", sharey=True)
     cases = ((-1.0, "bad for the task: A_E = −1"), (1.0, "good for the task: A_E = +1"))
@@ -71,7 +71,7 @@ def clamp() -> None:
     axes[0].text(-1.9, -epsilon + 0.08, "−ε", color=BLUE)
     axes[0].set(ylabel="total advantage", ylim=(-2, 2))
     axes[1].legend(frameon=False, fontsize=8, loc="lower right")
-    save(figure, "clamp")
+    return bare(figure)
 
 
 def corridor(plan: Sequence[int]) -> tuple[Any, Any]:
@@ -98,7 +98,7 @@ def corridor(plan: Sequence[int]) -> tuple[Any, Any]:
     return raw, shaped
 
 
-def one_episode() -> None:
+def one_episode() -> Figure:
     """The agent walks to the TV, watches, and then goes to the goal: the README's picture."""
     raw, shaped = corridor([LEFT] * 10 + [RIGHT] * 17)
     steps = np.arange(len(raw)) + 1
@@ -118,10 +118,10 @@ def one_episode() -> None:
         ax.axvline(x, color="0.7", lw=0.8, ls=":")
     ax.set(xlabel="step", ylabel="intrinsic reward", ylim=(-0.12, 1.42), xlim=(0.3, 27.7))
     ax.legend(loc="center right", frameon=False, fontsize=9)
-    save(fig, "one_episode")
+    return bare(fig)
 
 
-def adops() -> None:
+def adops() -> Figure:
     raw, shaped = corridor([LEFT] * 8 + [RIGHT] * 12)
     figure, axis = plt.subplots(figsize=(8, 2.8), layout="constrained")
     bars(axis, raw, shaped)
@@ -129,7 +129,7 @@ def adops() -> None:
     axis.text(6.6, 1.04, "watches", ha="center", fontsize=9)
     axis.text(14.5, 1.04, "towards the goal", ha="center", fontsize=9)
     axis.set_ylim(-0.1, 1.2)
-    save(figure, "adops")
+    return bare(figure)
 
 
 def bars(axis: Any, raw: Any, shaped: Any) -> None:
@@ -142,7 +142,7 @@ def bars(axis: Any, raw: Any, shaped: Any) -> None:
     axis.legend(frameon=False, fontsize=9)
 
 
-def adopes() -> None:
+def adopes() -> Figure:
     bonus = np.linspace(0.0, 3.0, 121)
     figure, axis = plt.subplots(figsize=(6, 3), layout="constrained")
     for zeta, shade in zip((0.0, 0.25, 0.5, 0.75, 1.0), np.linspace(0.75, 0.0, 5), strict=True):
@@ -153,10 +153,10 @@ def adopes() -> None:
         axis.plot(bonus, shaped, color=plt.cm.Blues(1.0 - shade), label=f"ζ = {zeta:g}")
     axis.set(xlabel="F", ylabel="F′")
     axis.legend(frameon=False, fontsize=9)
-    save(figure, "adopes")
+    return bare(figure)
 
 
-def pies() -> None:
+def pies() -> Figure:
     rng = np.random.default_rng(0)
     raw = 1.0 + 0.3 * rng.normal(size=400)
     shaper = PIES(decay_updates=300, update_every=1)
@@ -167,17 +167,17 @@ def pies() -> None:
     axis.plot(np.maximum(0.0, 1.0 - np.arange(400) / 300), color=ORANGE, label="ζ")
     axis.set(xlabel="update n", ylim=(-0.1, 2.0))
     axis.legend(frameon=False, fontsize=9)
-    save(figure, "pies")
+    return bare(figure)
 
 
-def pbim() -> None:
+def pbim() -> Figure:
     raw = np.ones(20)
     figure, axis = plt.subplots(figsize=(8, 2.8), layout="constrained")
     bars(axis, raw, episode(PBIM(gamma=0.95), raw))
-    save(figure, "pbim")
+    return bare(figure)
 
 
-def grm() -> None:
+def grm() -> Figure:
     raw = np.zeros(20)
     raw[[2, 3, 10, 17]] = [1.0, 0.5, 0.8, 0.6]
     figure, axes = plt.subplots(2, 1, figsize=(8, 4.2), layout="constrained", sharex=True)
@@ -185,10 +185,10 @@ def grm() -> None:
         bars(axis, raw, episode(GRM(delay=delay, gamma=0.95), raw))
         axis.set(title=f"D = {delay}", ylim=(-1.5, 1.3))
     axes[0].set_xlabel("")
-    save(figure, "grm")
+    return bare(figure)
 
 
-def pbrs() -> None:
+def pbrs() -> Figure:
     def minus_distance(obs: Any, t: Any) -> float:
         row, column = divmod(int(obs), 12)
         return -float(abs(3 - row) + abs(11 - column))
@@ -210,12 +210,23 @@ def pbrs() -> None:
     twin.plot(np.arange(len(obs)) + 0.5, [minus_distance(s, 0) for s in obs], color=ORANGE)
     twin.set_ylabel("Φ", color=ORANGE)
     axis.legend(frameon=False, fontsize=9, loc="upper center")
-    figure.savefig(IMAGES / "pbrs.png", dpi=110)
-    plt.close(figure)
+    return figure
+
+
+PICTURES: dict[str, Callable[[], Figure]] = {
+    draw.__name__: draw for draw in (one_episode, clamp, adops, adopes, pies, pbim, grm, pbrs)
+}
+
+
+def main(folder: Path = ROOT / "docs" / "images") -> None:
+    """Draw all pictures."""
+    with plt.rc_context({"font.family": "DejaVu Sans"}):
+        for name, draw in PICTURES.items():
+            figure = draw()
+            figure.savefig(folder / f"{name}.png", dpi=110)
+            plt.close(figure)
 
 
 if __name__ == "__main__":
     plt.switch_backend("Agg")
-    plt.rcParams["font.family"] = "DejaVu Sans"
-    for draw in (one_episode, clamp, adops, adopes, pies, pbim, grm, pbrs):
-        draw()
+    main()

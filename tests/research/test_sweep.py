@@ -451,6 +451,78 @@ def test_two_sweeps_in_one_directory(sweep, tmp_path):
     assert [path.name for path in root.iterdir()] == ["sweep.lock"]
 
 
+# Jobs of a cluster, without one; test_slurm.py has a real one
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_job_runs_its_cell_and_is_asked_for_again_when_it_must_stop(rooms, tmp_path):
+    submitit = pytest.importorskip("submitit")
+    job = rooms.jobs.CellJob(tmp_path / "none__seed1", [], 1, 1, 20.0)
+    assert job() == "finished"
+    with pytest.raises(
+        RuntimeError, match=r"(?s)ended with code 1:.*\nerror: this run cannot work"
+    ):
+        rooms.jobs.CellJob(tmp_path / "none__seed9", [], 1, 1, 20.0)()
+    endless = rooms.jobs.CellJob(tmp_path / "none__seed8", [], 1, 1, 20.0)
+    process = endless._start()
+    endless.pid = process.pid
+    while not (endless.run_dir / "config.json").exists():
+        time.sleep(0.01)
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(RuntimeError, match="is in use by process"), run_lock(tmp_path / "taken"):
+        rooms.jobs.CellJob(tmp_path / "taken", [], 1, 1, 0.0)()
+    asked = endless.checkpoint()
+    process.wait()
+    assert isinstance(asked, submitit.helpers.DelayedSubmission)
+    assert "stopped by SIGTERM" in (endless.run_dir / "status.json").read_text()
+    assert asked.function() == "finished"
+    assert (endless.run_dir / "output.log").read_text().count("--resume") == 1
+
+
+def test_jobs_are_watched_until_the_queue_has_lost_them(sweep, rooms, tmp_path, monkeypatch):
+    plan = plan_for(sweep, tmp_path, [1, 2, 3])
+    jobs = {cell.name: f"7_{cell.seed}" for cell in plan.cells}
+    (tmp_path / "none__seed1").mkdir()
+    (tmp_path / "none__seed1" / "status.json").write_text('{"finished": true}')
+    answers = iter([dict.fromkeys(jobs.values(), "PENDING"), None, {"7_3": "RUNNING"}] * 2)
+    monkeypatch.setattr(rooms.slurm, "queue_states", lambda: next(answers))
+    runs = rooms.slurm.QueuedRuns(plan, jobs, 0.0)
+    assert runs.step(0, print)
+    assert runs.states() == dict.fromkeys(jobs, "pending")
+    assert runs.step(0, print)  # SLURM is silent: nothing is known
+    assert not runs.results
+    assert runs.step(0, print)
+    assert states(runs.results) == {"1": "finished"}
+    assert runs.states() == {"none__seed2": "?", "none__seed3": "running"}
+    monkeypatch.setattr(rooms.slurm, "queue_states", lambda: {"7_3": "RUNNING"})
+    assert runs.step(0, print)
+    assert runs.results["none__seed2"] == ("failed", "job 7_2 ended before the run did")
+    assert not runs.step(1, print)
+    assert runs.left.detail == "its job keeps running"
+
+
+def test_queued_jobs_are_found_and_named_when_the_watcher_is_stopped(
+    sweep, rooms, tmp_path, monkeypatch, capsys
+):
+    plan = plan_for(sweep, tmp_path, [1, 2])
+    for cell in plan.cells:
+        (tmp_path / cell.name).mkdir()
+        (tmp_path / cell.name / "job.txt").write_text(f"7_{cell.seed}")
+
+    def stopped():
+        signal.raise_signal(signal.SIGINT)
+        return {"7_1": "RUNNING", "7_2": "PENDING"}
+
+    monkeypatch.setattr(rooms.slurm, "require_slurm", lambda: None)
+    found = iter([{"7_1": "RUNNING", "7_2": "PENDING"}])
+    monkeypatch.setattr(rooms.slurm, "queue_states", lambda: next(found, None) or stopped())
+    results = rooms.slurm.run_slurm(plan, sweep.RunArgs(str(tmp_path), refresh=0.01))
+    assert states(results) == {"1": "stopped", "2": "stopped"}
+    output = capsys.readouterr().out
+    assert "2 cells are already in the queue; watching their jobs." in output
+    assert "scancel 7_1 7_2" in output
+
+
 # Real runs
 
 

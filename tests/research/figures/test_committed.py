@@ -27,17 +27,40 @@ def same_matplotlib() -> bool:
     return f"matplotlib=={version};" in (ROOT / "train" / "constraints.txt").read_text()
 
 
+def assert_as_committed(drawn: Path, name: str) -> None:
+    ours, committed = image.imread(drawn), image.imread(IMAGES / f"{name}.png")
+    assert ours.shape == committed.shape
+    if same_matplotlib():
+        np.testing.assert_array_equal(ours, committed)
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_picture_is_drawn_from_the_table(name: str, tmp_path: Path) -> None:
     module, settings = SCRIPTS[name]
-    script, out = import_module(f"research.figures.{module}"), str(tmp_path / "drawn.png")
+    script, out = import_module(f"research.figures.{module}"), tmp_path / "drawn.png"
     table = str(DATA / f"{name}.csv")
     source = {"table": table} if module == "montezuma_debt" else {"runs": (table,)}
-    script.main(script.Settings(**source, **settings, out=out))
-    drawn, committed = image.imread(out), image.imread(IMAGES / f"{name}.png")
-    assert drawn.shape == committed.shape
-    if same_matplotlib():
-        np.testing.assert_array_equal(drawn, committed)
+    script.main(script.Settings(**source, **settings, out=str(out)))
+    assert_as_committed(out, name)
+
+
+def test_the_shapers_draw_the_pictures_of_the_method_pages(tmp_path: Path) -> None:
+    from research.figures import methods
+
+    methods.main(tmp_path)
+    assert {path.stem for path in tmp_path.iterdir()} == set(methods.PICTURES)
+    for name in methods.PICTURES:
+        assert_as_committed(tmp_path / f"{name}.png", name)
+
+
+def test_recordings_draw_the_pictures_of_the_page_on_inspection(tmp_path: Path) -> None:
+    from research.figures import inspection
+
+    inspection.main(["--out", str(tmp_path)])
+    names = {path.stem for path in tmp_path.iterdir()}
+    assert names == {"inspect_streams", "inspect_methods"}
+    for name in names:
+        assert_as_committed(tmp_path / f"{name}.png", name)
 
 
 def test_make_figures_draws_them_with_the_same_settings() -> None:
