@@ -11,16 +11,17 @@ continues with the runs that have no row. The design is in docs/off_policy_study
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
+import tyro
 from scipy import stats
 from tqdm import tqdm
 
@@ -221,28 +222,33 @@ def run_missing(path: Path, seeds: int, steps: int | None, workers: int) -> None
             tqdm.write(f"{key_of(row)}: {row['final_return']} in {row['seconds']} s")
 
 
+@dataclass
+class Settings:
+    """What to run or to report."""
+
+    directory: Annotated[Path, tyro.conf.Positional]
+    """where results.csv is, or will be"""
+    tier: Literal["study", "smoke"] = "study"
+    """smoke: one seed, 1,200 steps per run"""
+    seeds: int = SEEDS
+    """runs of each arm"""
+    workers: int = 1
+    """the number of processes"""
+    report: bool = False
+    """print tables and run nothing"""
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run or report."""
-    line = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    line.add_argument("directory", type=Path, help="where results.csv is, or will be")
-    line.add_argument(
-        "--tier",
-        choices=["study", "smoke"],
-        default="study",
-        help="smoke: one seed, 1,200 steps per run",
-    )
-    line.add_argument("--seeds", type=int, default=SEEDS, help=f"runs of each arm ({SEEDS})")
-    line.add_argument("--workers", type=int, default=1, help="the number of processes (1)")
-    line.add_argument("--report", action="store_true", help="print tables and run nothing")
-    args = line.parse_args(argv)
-    path = args.directory / "results.csv"
-    if not args.report:
-        smoke = args.tier == "smoke"
-        run_missing(path, 1 if smoke else args.seeds, 1200 if smoke else None, args.workers)
+    settings = tyro.cli(Settings, args=argv, description=__doc__)
+    path = settings.directory / "results.csv"
+    if not settings.report:
+        seeds, steps = (1, 1200) if settings.tier == "smoke" else (settings.seeds, None)
+        run_missing(path, seeds, steps, settings.workers)
     rows = read(path)
     print(report(rows))
-    if args.report:
-        print(f"\n{answers(rows, args.seeds)}")
+    if settings.report:
+        print(f"\n{answers(rows, settings.seeds)}")
     return 0
 
 

@@ -12,6 +12,7 @@ any time. docs/study.md describes the design and the questions.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -168,77 +169,69 @@ def smoke_arms() -> list[Arm]:
     ]
 
 
+def read_questions(text: str, round: str = "") -> list[Question]:
+    """Read a table: id, claim, env, the arm expected to be better, than which one, in what."""
+    lines = [re.split(r"\s*\|\s*", line.strip()) for line in text.strip().splitlines()]
+    questions = [Question(*cells[:5], *cells[5:]) for cells in lines]
+    return [question._replace(round=round) for question in questions]
+
+
 QUESTIONS = [
-    Question("N1", "a bonus of unit size finds a hidden goal", "KeyDoor", "raw", "no bonus"),
-    Question("N2", "bringing F to unit size escapes the TV", "KeyDoorTV", "raw", "raw (as is)"),
-    Question("N3", "ADOPS escapes the TV", "KeyDoorTV", "ADOPS", "raw"),
-    Question("N4", "ADOPES escapes the TV", "KeyDoorTV", "ADOPES", "raw"),
-    Question("N5", "PIES escapes the TV", "KeyDoorTV", "PIES", "raw"),
-    Question("N6", "the guarded scale escapes the TV", "KeyDoorTV", "guarded", "raw"),
-    Question("N7", "ADOPS on A escapes the TV", "KeyDoorTV", "ADOPS on A", "raw"),
-    Question("N8", "ADOPS escapes a TV beside the start", "TVCorridor", "ADOPS", "raw"),
-    Question("N9", "PIES escapes a TV beside the start", "TVCorridor", "PIES", "raw"),
-    Question(
-        "N10", "the guarded scale escapes a TV beside the start", "TVCorridor", "guarded", "raw"
+    *read_questions("""
+        N1 | a bonus of unit size finds a hidden goal | KeyDoor | raw | no bonus
+        N2 | bringing F to unit size escapes the TV | KeyDoorTV | raw | raw (as is)
+        N3 | ADOPS escapes the TV | KeyDoorTV | ADOPS | raw
+        N4 | ADOPES escapes the TV | KeyDoorTV | ADOPES | raw
+        N5 | PIES escapes the TV | KeyDoorTV | PIES | raw
+        N6 | the guarded scale escapes the TV | KeyDoorTV | guarded | raw
+        N7 | ADOPS on A escapes the TV | KeyDoorTV | ADOPS on A | raw
+        N8 | ADOPS escapes a TV beside the start | TVCorridor | ADOPS | raw
+        N9 | PIES escapes a TV beside the start | TVCorridor | PIES | raw
+        N10 | the guarded scale escapes a TV beside the start | TVCorridor | guarded | raw
+        N11 | ADOPS on A escapes a TV beside the start | TVCorridor | ADOPS on A | raw
+        N12 | ADOPS on A is above ADOPS | TVCorridor | ADOPS on A | ADOPS
+        P1 | GRM costs return | MiniZuma | raw (RND) | GRM(1) (RND)
+        P2 | PBIM learns nothing | MiniZuma | raw (RND) | PBIM (RND)
+        P3 | PBIM saturates | MiniZuma | PBIM (RND) | raw (RND) | action_prob
+        P4 | PIES falls after half-time | MiniZuma | PIES (RND) | raw (RND) | fall
+        P5 | ADOPS is above PIES | MiniZuma | ADOPS (RND) | PIES (RND)
+        P6 | ADOPES is above PIES | MiniZuma | ADOPES (RND) | PIES (RND)
+        P7 | ADOPES on F/2 is above PIES | MiniZuma | ADOPES F/2 (RND) | PIES (RND)
+        P8 | ADOPES is above raw RND | MiniZuma | ADOPES (RND) | raw (RND)
+        P9 | ADOPES learns faster on F/2 | MiniZuma | ADOPES F/2 (RND) | ADOPES (RND) | mean_return
+        A1 | ADOPS on A is above PIES | MiniZuma | ADOPS on A (RND) | PIES (RND)
+        A2 | ADOPS on A is above a PIES that fades to the end | MiniZuma | ADOPS on A (RND) \
+            | PIES C=600 (RND)
+        A3 | ADOPS on A costs return against RND | MiniZuma | raw (RND) | ADOPS on A (RND)
+        A4 | the guarded scale is above PIES | MiniZuma | guarded (RND) | PIES (RND)
+        A5 | the guarded scale costs return against RND | MiniZuma | raw (RND) | guarded (RND)
+    """),
+    # Asked when most runs of the others were done.
+    *read_questions(
+        """
+        L1 | a late start helps ADOPS on A | TVCorridor | late ADOPS on A | ADOPS on A
+        L2 | a late start helps the guarded scale | TVCorridor | late guarded | guarded
+        L3 | late ADOPS on A escapes the TV | KeyDoorTV | late ADOPS on A | late raw
+        L4 | the late guarded scale escapes the TV | KeyDoorTV | late guarded | late raw
+        L5 | late ADOPS on A is above PIES | MiniZuma | late ADOPS on A (RND) | PIES (RND)
+        L6 | the late guarded scale is above PIES | MiniZuma | late guarded (RND) | PIES (RND)
+        L7 | late ADOPS on A costs return against RND | MiniZuma | raw (RND) \
+            | late ADOPS on A (RND)
+        L8 | the late guarded scale costs return against RND | MiniZuma | raw (RND) \
+            | late guarded (RND)
+        """,
+        "late",
     ),
-    Question("N11", "ADOPS on A escapes a TV beside the start", "TVCorridor", "ADOPS on A", "raw"),
-    Question("N12", "ADOPS on A is above ADOPS", "TVCorridor", "ADOPS on A", "ADOPS"),
-    Question("P1", "GRM costs return", MINIATURE, "raw (RND)", "GRM(1) (RND)"),
-    Question("P2", "PBIM learns nothing", MINIATURE, "raw (RND)", "PBIM (RND)"),
-    Question("P3", "PBIM saturates", MINIATURE, "PBIM (RND)", "raw (RND)", "action_prob"),
-    Question("P4", "PIES falls after half-time", MINIATURE, "PIES (RND)", "raw (RND)", "fall"),
-    Question("P5", "ADOPS is above PIES", MINIATURE, "ADOPS (RND)", "PIES (RND)"),
-    Question("P6", "ADOPES is above PIES", MINIATURE, "ADOPES (RND)", "PIES (RND)"),
-    Question("P7", "ADOPES on F/2 is above PIES", MINIATURE, "ADOPES F/2 (RND)", "PIES (RND)"),
-    Question("P8", "ADOPES is above raw RND", MINIATURE, "ADOPES (RND)", "raw (RND)"),
-    Question(
-        *("P9", "ADOPES learns faster on F/2", MINIATURE),
-        *("ADOPES F/2 (RND)", "ADOPES (RND)", "mean_return"),
-    ),
-    Question("A1", "ADOPS on A is above PIES", MINIATURE, "ADOPS on A (RND)", "PIES (RND)"),
-    Question(
-        *("A2", "ADOPS on A is above a PIES that fades to the end", MINIATURE),
-        *("ADOPS on A (RND)", "PIES C=600 (RND)"),
-    ),
-    Question(
-        "A3", "ADOPS on A costs return against RND", MINIATURE, "raw (RND)", "ADOPS on A (RND)"
-    ),
-    Question("A4", "the guarded scale is above PIES", MINIATURE, "guarded (RND)", "PIES (RND)"),
-    Question(
-        "A5", "the guarded scale costs return against RND", MINIATURE, "raw (RND)", "guarded (RND)"
-    ),
-]
-LATE_QUESTIONS = [
-    Question("L1", "a late start helps ADOPS on A", "TVCorridor", LATE_A, "ADOPS on A"),
-    Question("L2", "a late start helps the guarded scale", "TVCorridor", LATE_GUARDED, "guarded"),
-    Question("L3", "late ADOPS on A escapes the TV", "KeyDoorTV", LATE_A, LATE_RAW),
-    Question("L4", "the late guarded scale escapes the TV", "KeyDoorTV", LATE_GUARDED, LATE_RAW),
-    Question("L5", "late ADOPS on A is above PIES", MINIATURE, f"{LATE_A} (RND)", "PIES (RND)"),
-    Question(
-        *("L6", "the late guarded scale is above PIES", MINIATURE),
-        *(f"{LATE_GUARDED} (RND)", "PIES (RND)"),
-    ),
-    Question(
-        *("L7", "late ADOPS on A costs return against RND", MINIATURE),
-        *("raw (RND)", f"{LATE_A} (RND)"),
-    ),
-    Question(
-        *("L8", "the late guarded scale costs return against RND", MINIATURE),
-        *("raw (RND)", f"{LATE_GUARDED} (RND)"),
+    # Asked last.
+    *read_questions(
+        """
+        S1 | a short quiet phase is above PIES | MiniZuma | late 10 ADOPS on A (RND) | PIES (RND)
+        S2 | a short quiet phase costs return against RND | MiniZuma | raw (RND) \
+            | late 10 ADOPS on A (RND)
+        """,
+        "short",
     ),
 ]
-"""Asked later, when most runs of the others were done."""
-SHORT_LATE_A = "late 10 ADOPS on A (RND)"
-SHORT_QUESTIONS = [
-    Question("S1", "a short quiet phase is above PIES", MINIATURE, SHORT_LATE_A, "PIES (RND)"),
-    Question(
-        *("S2", "a short quiet phase costs return against RND", MINIATURE),
-        *("raw (RND)", SHORT_LATE_A),
-    ),
-]
-"""Asked last."""
-QUESTIONS += [question._replace(round="late") for question in LATE_QUESTIONS]
-QUESTIONS += [question._replace(round="short") for question in SHORT_QUESTIONS]
 
 
 @dataclass

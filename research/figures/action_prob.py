@@ -6,9 +6,7 @@ python -m research.figures.action_prob x.csv --out x.png
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import matplotlib
 
@@ -16,7 +14,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import tyro
 
-from research.figures.run_tables import chosen_rows, rows_by_method
+from research.figures.run_tables import Drawing, chosen_rows, rows_by_method, save
 from research.rows import write_rows
 
 COLUMNS = (
@@ -26,19 +24,7 @@ COLUMNS = (
 )
 
 
-@dataclass
-class Settings:
-    """What to draw."""
-
-    runs: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """run directories, or one CSV that this command has written before"""
-    out: str = "action_prob.png"
-    """the picture"""
-    csv: str = ""
-    """also write the drawn columns of all runs to this file"""
-
-
-def main(settings: Settings) -> None:
+def main(settings: Drawing) -> None:
     """Collect, write, draw."""
     rows = chosen_rows(settings.runs, COLUMNS)
     if settings.csv:
@@ -57,10 +43,8 @@ def main(settings: Settings) -> None:
         axis.set_xlabel("iteration")
         axis.spines[["top", "right"]].set_visible(False)
     left.legend(frameon=False)
-    Path(settings.out).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(settings.out, dpi=120)
-    print(settings.out)
+    save(figure, settings.out)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    main(tyro.cli(Drawing, description=__doc__))

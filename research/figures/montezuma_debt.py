@@ -5,10 +5,6 @@ python -m research.figures.montezuma_debt docs/data/montezuma_debt.csv --out mon
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
-
 import matplotlib
 
 matplotlib.use("Agg")
@@ -16,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 
-from research.rows import read_rows
+from research.figures.run_tables import Drawing, chosen_rows, save
 
 MARKERS = {"pbim": "o", "pbim-norm": "x"}
 COLOURS = {"still": "tab:red", "random": "tab:blue"}
@@ -24,19 +20,9 @@ GAMMA = 0.99
 """The intrinsic discount of the runs."""
 
 
-@dataclass
-class Settings:
-    """What to draw."""
-
-    table: Annotated[str, tyro.conf.Positional]
-    """the CSV file of research.pbim_debt"""
-    out: str = "montezuma_debt.png"
-    """the picture"""
-
-
-def main(settings: Settings) -> None:
+def main(settings: Drawing) -> None:
     """Draw the size of the last reward against the episode's length."""
-    rows = read_rows(Path(settings.table))
+    rows = chosen_rows(settings.runs, ())
     figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for method, marker in MARKERS.items():
         for policy, colour in COLOURS.items():
@@ -56,10 +42,8 @@ def main(settings: Settings) -> None:
     axis.set_ylabel("|F'| of its last step")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False)
-    Path(settings.out).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(settings.out, dpi=110)
-    print(settings.out)
+    save(figure, settings.out, dpi=110)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    main(tyro.cli(Drawing, description=__doc__))

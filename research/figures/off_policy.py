@@ -8,20 +8,23 @@ runs are left out.
 
 from __future__ import annotations
 
-import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import tyro
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from research import ROOT
 from research.analysis.labels import COLOURS
 from research.analysis.statistics import Arms
+from research.figures.run_tables import save
 from research.off_policy import (
     ABLATION,
     NO_BONUS,
@@ -33,7 +36,6 @@ from research.off_policy import (
     share_interval,
 )
 
-PICTURE = ROOT / "docs" / "images" / "off_policy.png"
 ARM_COLOURS = {
     **COLOURS,
     "ADOPS at sampling": COLOURS["ADOPS"],
@@ -104,18 +106,24 @@ def draw(table: Path, picture: Path) -> None:
         fontsize=8,
         frameon=False,
     )
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=110, metadata={"Software": None})
+    save(figure, picture, dpi=110)
     plt.close(figure)
+
+
+@dataclass
+class Settings:
+    """What to draw, and where to."""
+
+    table: Annotated[Path, tyro.conf.Positional]
+    """results.csv of `research.off_policy`"""
+    out: Path = ROOT / "docs" / "images" / "off_policy.png"
+    """the picture"""
 
 
 def main(argv: list[str] | None = None) -> None:
     """Draw."""
-    line = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    line.add_argument("table", type=Path, help="results.csv of `research.off_policy`")
-    line.add_argument("--out", type=Path, default=PICTURE, help="the picture")
-    args = line.parse_args(argv)
-    draw(args.table, args.out)
+    settings = tyro.cli(Settings, args=argv, description=__doc__)
+    draw(settings.table, settings.out)
 
 
 if __name__ == "__main__":

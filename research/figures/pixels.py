@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import matplotlib
 
@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from adops_wrappers.training.args import EnvArgs
 from adops_wrappers.training.envs import env_kind, make_vector_env
 from adops_wrappers.training.rundir import read_config
-from research.figures.run_tables import chosen_rows, rows_by_method
+from research.figures.run_tables import Drawing, chosen_rows, rows_by_method, save
 from research.rows import Row, write_rows
 
 COLUMNS = (
@@ -38,19 +38,13 @@ RECENT = 20
 
 
 @dataclass
-class Settings:
-    """What to draw."""
+class Settings(Drawing):
+    """What to draw, and how."""
 
-    runs: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """run directories, or one CSV that this command has written before"""
-    out: str = "pixels.png"
-    """the picture"""
-    csv: str = ""
-    """also write the drawn columns of all runs, and the random policy's returns, to this file"""
     title: str = ""
     """title of the picture"""
     random_episodes: int = 64
-    """episodes of the random policy"""
+    """episodes of the random policy, which `csv` holds, too"""
 
 
 def random_returns(args: EnvArgs, episodes: int, seed: int = 0) -> np.ndarray:
@@ -131,9 +125,7 @@ def main(settings: Settings) -> None:
         if "random" not in rows_by_method(rows):
             rows += random_rows(settings.runs[0], settings.random_episodes)
         write_rows(Path(settings.csv), rows)
-    Path(settings.out).parent.mkdir(parents=True, exist_ok=True)
-    draw(rows, settings.title).savefig(settings.out, dpi=120)
-    print(settings.out)
+    save(draw(rows, settings.title), settings.out)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
+from matplotlib.figure import Figure
 
 from adops_wrappers.training.exit import fail
 from adops_wrappers.training.log import read_metrics
 from adops_wrappers.training.rundir import read_config
 from research.rows import Row, read_rows
+
+
+@dataclass
+class Drawing:
+    """What to draw, and where to."""
+
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """run directories, or one CSV that this command has written before"""
+    out: str = "drawn.png"
+    """the picture"""
+    csv: str = ""
+    """also write what is drawn of all runs to this file"""
+
+
+def save(figure: Figure, out: str | Path, dpi: int = 120) -> None:
+    """Write a picture and say where it is."""
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=dpi, metadata={"Software": None})
+    print(out)
 
 
 def chosen_rows(paths: Iterable[str], columns: Sequence[str]) -> list[Row]:

@@ -38,7 +38,7 @@ def test_plot_and_its_csv_agree_with_the_runs(tmp_path, ppo_rnd):
     from research.figures import action_prob as plot
 
     table, picture = tmp_path / "data.csv", tmp_path / "plot.png"
-    plot.main(plot.Settings((str(tmp_path / "run"),), out=str(picture), csv=str(table)))
+    plot.main(plot.Drawing((str(tmp_path / "run"),), out=str(picture), csv=str(table)))
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
     expected = learned(tmp_path / "run")
@@ -48,5 +48,5 @@ def test_plot_and_its_csv_agree_with_the_runs(tmp_path, ppo_rnd):
             f"{float(full['charts/action_prob_max']):.6g}"
         )
     first = picture.read_bytes()
-    plot.main(plot.Settings((str(table),), out=str(picture)))
+    plot.main(plot.Drawing((str(table),), out=str(picture)))
     assert picture.read_bytes() == first  # the committed CSV is enough to draw it

@@ -39,8 +39,8 @@ def test_the_picture_is_drawn_from_the_table(name: str, tmp_path: Path) -> None:
     module, settings = SCRIPTS[name]
     script, out = import_module(f"research.figures.{module}"), tmp_path / "drawn.png"
     table = str(DATA / f"{name}.csv")
-    source = {"table": table} if module == "montezuma_debt" else {"runs": (table,)}
-    script.main(script.Settings(**source, **settings, out=str(out)))
+    kind = script.Settings if module == "pixels" else script.Drawing
+    script.main(kind((table,), **settings, out=str(out)))
     assert_as_committed(out, name)
 
 
