@@ -46,7 +46,7 @@ $(LOWEST)/installed: pyproject.toml
 # The sweep on a one-node SLURM set up for the test. Needs root and Debian; otherwise skipped.
 test-slurm: install
 	$(BIN)/pip install --quiet --editable '.[cluster]'
-	$(BIN)/python scripts/slurm_node.py --install -- $(BIN)/python -m pytest tests/train/test_slurm.py \
+	$(BIN)/python scripts/slurm_node.py --install -- $(BIN)/python -m pytest tests/research/test_slurm.py \
 		|| { code=$$?; test $$code -eq 77 && echo "Skipped: no SLURM here."; }
 
 # Random kills, I/O errors and damaged files, for 20 minutes on all cores. The seed makes them
@@ -68,7 +68,7 @@ demo: install
 
 # Every method on the small envs, and the report; about six hours on two cores. Rerun to continue.
 study: install
-	$(BIN)/python train/study.py --tier laptop $(ARGS)
+	$(BIN)/python -m research.study --tier laptop $(ARGS)
 
 benchmark: install
 	$(BIN)/python benchmarks/wrapper_overhead.py
@@ -84,16 +84,16 @@ benchmark: install
 # The pictures of the README and the docs; those of training runs come from committed data.
 figures: install
 	$(BIN)/python docs/_start_page.py
-	$(BIN)/python figures/methods.py
-	$(BIN)/python figures/gallery.py
-	$(BIN)/python figures/inspection.py $(ARGS)
-	$(BIN)/python figures/sb3_curves.py --draw
-	$(BIN)/python figures/off_policy_study.py docs/data/off_policy_study.csv
-	$(BIN)/python figures/action_prob.py docs/data/montezuma_action_prob.csv \
+	$(BIN)/python -m research.figures.methods
+	$(BIN)/python -m research.figures.gallery
+	$(BIN)/python -m research.figures.inspection $(ARGS)
+	$(BIN)/python -m research.figures.sb3_curves --draw
+	$(BIN)/python -m research.figures.off_policy docs/data/off_policy_study.csv
+	$(BIN)/python -m research.figures.action_prob docs/data/montezuma_action_prob.csv \
 		--out docs/images/montezuma_action_prob.png
-	$(BIN)/python figures/montezuma_debt.py docs/data/montezuma_debt.csv \
+	$(BIN)/python -m research.figures.montezuma_debt docs/data/montezuma_debt.csv \
 		--out docs/images/montezuma_debt.png
-	$(BIN)/python figures/pixels.py docs/data/pixels_kung_fu_master.csv \
+	$(BIN)/python -m research.figures.pixels docs/data/pixels_kung_fu_master.csv \
 		--title "Kung-Fu Master from pixels, RND bonus, one run each" \
 		--out docs/images/pixels_kung_fu_master.png
 

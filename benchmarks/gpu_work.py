@@ -15,11 +15,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from tests.device import simulated_gpu  # noqa: E402
-from tests.device.work import measure  # noqa: E402
+from tests.device import simulated_gpu
+from tests.device.commands import RUN
+from tests.device.work import measure
 
 COLUMNS = ("launches", "uploads", "downloads", "async_copies", "syncs")
 FLAGS = (
@@ -58,6 +56,5 @@ if __name__ == "__main__":
         reason = simulated_gpu.unavailable()
         if reason:
             sys.exit(f"error: {reason}.")
-        run = str(ROOT / "tests" / "device" / "run.py")
-        os.execv(sys.executable, [sys.executable, run, *sys.argv])
+        os.execv(sys.executable, [sys.executable, str(RUN), *sys.argv])
     main(settings.lines, settings.flags)

@@ -10,23 +10,16 @@ machine load affects both equally.
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import ale_py
 import numpy as np
 import tyro
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "train"))
-
-import laptop  # noqa: E402
-import ppo_rnd  # noqa: E402
-
-from adops_wrappers.training.log import read_metrics  # noqa: E402
+from adops_wrappers.training.log import read_metrics
+from train import laptop, ppo_rnd
 
 
 @dataclass

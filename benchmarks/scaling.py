@@ -24,10 +24,9 @@ import torch
 import torch.distributed as dist
 import tyro
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "train"))
+from train import ppo_rnd
 
-import ppo_rnd  # noqa: E402
+ROOT = Path(__file__).parents[1]
 
 IMAGE, FRAME, ACTIONS = (84, 84, 4), (84, 84, 1), 18
 

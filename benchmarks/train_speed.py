@@ -29,11 +29,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.envs import env_kind, make_vector_env
 from adops_wrappers.training.run import keep_malloc_pages
+from train import ppo_rnd
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "train"))
-
-import ppo_rnd  # noqa: E402
 
 PHASES = ("time/env", "time/forward", "time/bonus", "time/update")
 

@@ -37,16 +37,16 @@ ROOT = Path(__file__).resolve().parent.parent
 FIRST_PART = 0.05
 """Of the iterations of a long run."""
 FLAGS = {
-    r"train/ppo_rnd\w*": "--seed {seed} --run-dir {seed}",
-    "train/laptop": "--seed {seed} --out {seed}",
-    "train/demo": "--seeds {seeds} --out . --jobs 1",
-    "train/(?:study|external|sweep|off_policy|tv_critic)": "",
-    "examples/(?:sb3_ppo|dqn|recurrent_ppo)": "--seed {seed}",
-    "examples/sb3_dqn": "--seed {seed} --seeds 1",
+    r"train/ppo_rnd\w*\.py": "--seed {seed} --run-dir {seed}",
+    r"train/laptop\.py": "--seed {seed} --out {seed}",
+    r"train/demo\.py": "--seeds {seeds} --out . --jobs 1",
+    r"-m research\.(?:study|external|sweep|off_policy|tv_critic)": "",
+    r"examples/(?:sb3_ppo|dqn|recurrent_ppo)\.py": "--seed {seed}",
+    r"examples/sb3_dqn\.py": "--seed {seed} --seeds 1",
 }
 """What is added to the commands of each script; without {seed}, one call runs all seeds."""
 LONG = (
-    *("--tier laptop", "train/laptop", "train/external", "--workers 2"),
+    *("--tier laptop", "train/laptop", "research.external", "--workers 2"),
     *("runs/epsilon", "KungFuMaster", "MiniZuma"),
 )
 """Parts of commands that take more than 15 minutes. Runs of the default env do, too."""
@@ -119,15 +119,16 @@ class Job(NamedTuple):
 
     def argv(self, seed: int, seeds: int) -> list[str]:
         """Return its command line for one seed, in its own folder."""
-        _, script, *flags = shlex.split(self.command)
-        flags += self.added.format(seed=seed, seeds=seeds).split()
-        return [sys.executable, str(ROOT / script), *flags]
+        _, *words = shlex.split(self.command)
+        if words[0] != "-m":
+            words[0] = str(ROOT / words[0])
+        return [sys.executable, *words, *self.added.format(seed=seed, seeds=seeds).split()]
 
 
 def commands_in(text: str) -> Iterator[str]:
     """Yield the training commands that a page shows, each on one line and without its comment."""
     text = re.sub(r"\\\n|\n(?= +--)", " ", text)
-    yield from re.findall(rf"^ *(python (?:{'|'.join(FLAGS)})\.py[^\n`#]*)", text, re.M)
+    yield from re.findall(rf"^ *(python (?:{'|'.join(FLAGS)})(?!\S)[^\n`#]*)", text, re.M)
     for flags in re.findall(r"^ *python SCRIPT( [^\n]*)", text, re.M):
         yield f"python train/ppo_rnd.py{flags}"
 
@@ -136,7 +137,7 @@ def find_jobs() -> list[Job]:
     """Return all training commands of the pages and of the scripts' help texts."""
     pages: dict[str, list[str]] = defaultdict(list)
     paths = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    paths += [p for f in ("train", "examples") for p in sorted((ROOT / f).glob("*.py"))]
+    paths += [p for f in ("train", "research", "examples") for p in sorted((ROOT / f).glob("*.py"))]
     for path in paths:
         for found in commands_in(path.read_text()):
             if any(part in found for part in ELSEWHERE) or path.name.startswith("ppo_rnd_"):

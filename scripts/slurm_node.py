@@ -1,6 +1,6 @@
 """Runs a command inside a one-node SLURM that lives as long as the command does.
 
-    python scripts/slurm_node.py -- python -m pytest tests/train/test_slurm.py
+    python scripts/slurm_node.py -- python -m pytest tests/research/test_slurm.py
 
 For tests. Needs root and Debian's packages (`--install` fetches them with apt-get), but neither
 systemd nor cgroups. Configuration, keys, state and logs are in a temporary directory; nothing

@@ -11,7 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("project", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("project")
 
-SLOW_FIRST = ("train", "device", "faults", "notebooks", "figures", "docs")
+SLOW_FIRST = ("train", "research", "device", "faults", "notebooks", "docs")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

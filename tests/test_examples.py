@@ -39,23 +39,24 @@ def test_curves_script_runs_what_is_missing_and_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")
-    curves = runpy.run_path(str(ROOT / "figures" / "sb3_curves.py"))
-    study = {"PPO": ("sb3_ppo", ["--steps", "6000"], 1), "more": ("sb3_dqn", [], 0)}
+    from research.figures import sb3_curves as curves
+
+    study = {"PPO": ("sb3_ppo", "--steps 6000", 1), "more": ("sb3_dqn", "", 0)}
     for name, value in {
         "STUDIES": study,
-        "VARIANTS": {"raw bonus": ["--shaping", "none"]},
+        "VARIANTS": {"raw bonus": "--shaping none"},
         "TABLE": tmp_path / "data" / "curves.csv",
         "PICTURE": tmp_path / "curves.png",
     }.items():
-        monkeypatch.setitem(curves["read"].__globals__, name, value)
-    variants = {"raw bonus": ["--shaping", "none"], "b": [], "c": []}
-    curves["run_missing"]()
-    curves["run_missing"]()  # nothing is left to run
-    rows = curves["read"]()
+        monkeypatch.setattr(curves, name, value)
+    variants = {"raw bonus": "--shaping none", "b": "", "c": ""}
+    curves.run_missing()
+    curves.run_missing()  # nothing is left to run
+    rows = curves.read_rows(curves.TABLE)
     assert len(rows) >= 1
     assert {row["variant"] for row in rows} == {"raw bonus"}
     assert len({row["timesteps"] for row in rows}) == len(rows)
-    monkeypatch.setitem(curves["draw"].__globals__, "VARIANTS", variants)
-    curves["draw"]()
+    monkeypatch.setattr(curves, "VARIANTS", variants)
+    curves.draw()
     assert (tmp_path / "curves.png").stat().st_size > 5000
     assert "| PPO | raw bonus | " in capsys.readouterr().out

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
-import sweep
+
+from research import sweep
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -19,7 +19,6 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import tyro
-from ppo_rnd import Agent
 
 from adops_wrappers.training.args import EnvArgs
 from adops_wrappers.training.checkpoint import load_model
@@ -27,6 +26,7 @@ from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.envs import current_id, env_kind, make_env, refuse_import
 from adops_wrappers.training.exit import fail
 from adops_wrappers.training.play import play_episode, write_video
+from train.ppo_rnd import Agent
 
 
 @dataclass

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
-import ppo_rnd
+
+from train import ppo_rnd
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import tyro
-from demo import column
 
 from adops_wrappers.training.rundir import is_run
+from train.demo import column
 
 RECIPE = (
     *("--env-id", "adops/MontezumaRam-v0", "--bonus", "count"),

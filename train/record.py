@@ -62,7 +62,7 @@ def script_of(run: str) -> ModuleType:
         fail(f"{run} has no config.json that names its script: {error}")
     if not Path(__file__).with_name(f"{name}.py").is_file():
         fail(f"{run} was made by {name}.py, which is not beside this script.")
-    return importlib.import_module(name)
+    return importlib.import_module(f"train.{name}")
 
 
 def make_stack(settings: RecordArgs) -> tuple[Any, Any, Any]:

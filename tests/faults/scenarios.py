@@ -103,7 +103,7 @@ def _others() -> Iterator[Scenario]:
     )
     settings = ("env_id=adops/KeyDoorTV-v0", "bonus=count", "num_envs=2", "num_steps=8")
     settings += ("mlp_hidden=8", "total_iterations=4", "checkpoint_every=1", "max_episode_steps=9")
-    sweep = ("train/sweep.py", "sweep", "--methods", "adops", "grm", "--settings", *settings)
+    sweep = ("research.sweep", "sweep", "--methods", "adops", "grm", "--settings", *settings)
     sweep += ("--jobs", "2", "--refresh", "0.1")
     yield Scenario(
         "sweep",
@@ -116,7 +116,7 @@ def _others() -> Iterator[Scenario]:
         read=("sweep/sweep.json", "sweep/*/config.json", "sweep/*/status.json"),
         seconds=10.0,
     )
-    analyze = ("train/analyze.py", "sweep", "--out", "out", "--reps", "50", "--solved", "0.5")
+    analyze = ("research.analyze", "sweep", "--out", "out", "--reps", "50", "--solved", "0.5")
     yield Scenario(
         "analysis",
         analyze,
@@ -126,7 +126,7 @@ def _others() -> Iterator[Scenario]:
         read=("sweep/sweep.json", "sweep/*/*.json", "sweep/*/metrics.csv"),
         seconds=4.0,
     )
-    analyze_again = ("train/analyze.py", "out", "--out", "again", "--reps", "50")
+    analyze_again = ("research.analyze", "out", "--out", "again", "--reps", "50")
     yield Scenario(
         "analysis of compact data",
         analyze_again,

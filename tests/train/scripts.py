@@ -1,4 +1,4 @@
-"""Loads the scripts in train/ as modules, and runs them as a user would."""
+"""Imports the scripts of train/, and runs them and the modules of research/ as a user would."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ TIMING = ("charts/SPS", "time/env", "time/forward", "time/bonus", "time/update")
 
 
 def load_script(name: str) -> ModuleType:
-    """Import train/NAME.py, whose folder is on the path here as it is for a script beside it."""
-    return importlib.import_module(name)
+    """Import train/NAME.py."""
+    return importlib.import_module(f"train.{name}")
+
+
+def words(script: str, *flags: str) -> list[str]:
+    """Return what follows `python` in a shell: a script of train/, or -m and a module."""
+    return [str(TRAIN / script), *flags] if script.endswith(".py") else ["-m", script, *flags]
 
 
 def command(script: str, *flags: str) -> list[str]:
-    return [sys.executable, str(TRAIN / script), *flags]
+    return [sys.executable, *words(script, *flags)]
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -42,16 +47,16 @@ def zygote() -> Zygote:
 
 
 def start_script(script: str, *flags: str, forking: bool = False, **variables: str) -> Child:
-    """Start a script of train/ without the seconds that its imports would take.
+    """Start a command without the seconds that its imports would take.
 
     Args:
-        script: Name of the file.
+        script: Name of a file in train/, or of a module.
         flags: Its command line.
         forking: Let the processes that it starts itself be as quick.
         variables: Changes of the environment.
     """
     return zygote().start(
-        [str(TRAIN / script), *flags], environment=environment(**variables), forking=forking
+        words(script, *flags), environment=environment(**variables), forking=forking
     )
 
 

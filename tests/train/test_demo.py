@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import csv
-import runpy
-from types import SimpleNamespace
 
 import pytest
 
-from tests.train.scripts import ROOT, learned, load_script, run_script
+from tests.train.scripts import learned, load_script, run_script
 
 
 def test_demo_leaves_one_picture_and_names_it_last(tmp_path):
@@ -37,9 +35,10 @@ def test_plot_and_its_csv_agree_with_the_runs(tmp_path, ppo_rnd):
     flags = ["--env-id", "CartPole-v1", "--num-envs", "2", "--num-steps", "16", "--bonus", "count"]
     flags += ["--total-iterations", "2", "--no-tensorboard", "--shaping", "grm"]
     ppo_rnd.train(ppo_rnd.parse_args([*flags, "--run-dir", str(tmp_path / "run")]))
-    plot = SimpleNamespace(**runpy.run_path(str(ROOT / "figures" / "action_prob.py")))
+    from research.figures import action_prob as plot
+
     table, picture = tmp_path / "data.csv", tmp_path / "plot.png"
-    plot.main(plot.Settings((str(tmp_path / "run"),), out=str(picture), csv=str(table)))
+    plot.main(plot.Drawing((str(tmp_path / "run"),), out=str(picture), csv=str(table)))
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
     expected = learned(tmp_path / "run")
@@ -49,5 +48,5 @@ def test_plot_and_its_csv_agree_with_the_runs(tmp_path, ppo_rnd):
             f"{float(full['charts/action_prob_max']):.6g}"
         )
     first = picture.read_bytes()
-    plot.main(plot.Settings((str(table),), out=str(picture)))
+    plot.main(plot.Drawing((str(table),), out=str(picture)))
     assert picture.read_bytes() == first  # the committed CSV is enough to draw it

@@ -16,7 +16,7 @@ from tests.device.work import measure
 
 pytest.importorskip("ale_py")
 pytest.importorskip("tyro")
-import ppo_rnd
+from train import ppo_rnd
 
 FLAGS = (
     *("--num-envs", "2", "--num-steps", "6", "--total-iterations", "3", "--no-tensorboard"),

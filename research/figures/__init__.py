@@ -1,0 +1,1 @@
+"""Pictures and tables of the README and the docs; `make figures` draws them all."""

@@ -1,0 +1,96 @@
+"""The external study: what it plans, and what it reports of a run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from research import external
+from train import ppo_rnd
+
+PAGE = Path(__file__).parents[2] / "docs" / "external_study.md"
+
+
+def test_every_round_gives_all_tasks_their_seeds_before_the_next() -> None:
+    runs = external.planned()
+    names = {cell.name for _, cell in runs}
+    assert len(runs) == len(names) == sum(sum(t.seeds.values()) for t in external.TASKS)
+    first = runs[: sum(len(task.seeds) for task in external.TASKS)]
+    assert {cell.seed for _, cell in first} == {11}
+    assert [arm.name for arm, _ in first[:4]] == ["raw", "recipe", "PIES", "no bonus"]
+    assert {cell.seed for _, cell in runs} == set(range(11, 21))
+    by_task = Counter(arm.task.name for arm, _ in runs)
+    assert (by_task["Montezuma"], by_task["MultiRoom-N4-S5"], by_task["DeepSea-10"]) == (30, 70, 80)
+
+
+def test_arms_of_a_task_differ_in_what_the_arm_is_and_in_nothing_else() -> None:
+    own = {"shaping", "clamp_advantage", "quiet_iterations", "bonus"}
+    for task in external.TASKS[:3]:
+        settings = []
+        for arm in task.seeds:
+            args = ppo_rnd.parse_args(external.Arm(task, arm).cell(1).flags())
+            settings.append({k: v for k, v in vars(args).items() if k not in own})
+        assert all(one == settings[0] for one in settings)
+        assert settings[0]["normalize_intrinsic"] == "auto"
+        assert settings[0]["total_iterations"] == task.iterations
+
+
+def test_the_page_names_every_task() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for task in external.TASKS:
+        assert task.name.removesuffix("-20").removesuffix("-30").split("-10")[0] in text
+
+
+def test_a_finished_run_becomes_a_row_and_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = external.deep_sea(4)._replace(iterations=5, seeds={"raw": 1})
+    plan = external.planned
+    monkeypatch.setattr(external, "planned", lambda *tasks: plan([small]))
+    ((_, cell),) = external.planned()
+    root, rows = tmp_path / "runs", tmp_path / "rows.csv"
+    flags = [*cell.flags(), "--run-dir", str(root / cell.name)]
+    ppo_rnd.train(ppo_rnd.parse_args([*flags, "--num-steps", "8", "--num-envs", "4"]))
+    (root / "commit.json").write_text(json.dumps({"commit": "c0ffee"}))
+    assert external.main([str(root), "--collect", str(rows)]) == 0
+    with rows.open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    metrics = external.read_metrics(root / cell.name)
+    assert (row["task"], row["arm"], row["seed"], row["commit"]) == (
+        "DeepSea-4",
+        "raw",
+        "11",
+        "c0ffee",
+    )
+    assert float(row["final_return"]) == pytest.approx(
+        float(metrics["charts/episodic_return_recent"][-1]), rel=1e-5
+    )
+    assert int(row["steps"]) == 5 * 32
+    settings = json.loads(row["settings"])
+    assert settings["scale_adv"] is True
+    assert settings["normalize_intrinsic"] == "rms"  # what `auto` stood for
+    # 40 episodes of 4 steps, of which the file tells how many were bad.
+    bad = list(external.bad_episodes(metrics))
+    shares = [float(x) * 8 for x in metrics["charts/bad"]]
+    assert len(bad) == 40
+    assert sum(bad) == pytest.approx(sum(shares))
+    assert external.main([str(root), "--keep", str(rows)]) == 0  # nothing left, nothing started
+
+
+def test_runs_of_two_commits_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "commit.json").write_text(json.dumps({"commit": "older"}))
+    monkeypatch.setattr(external, "commit_of", lambda folder: "newer")
+    with pytest.raises(SystemExit, match="holds runs of another commit"):
+        external.main([str(tmp_path), "--only", "DeepSea-10"])
+
+
+def test_deep_sea_runs_for_bsuites_ten_thousand_episodes() -> None:
+    for task in external.TASKS:
+        if task.name.startswith("DeepSea"):
+            size = int(task.name.rpartition("-")[2])
+            episodes = task.iterations * 32 * 64 / size
+            assert 10_000 <= episodes < 10_000 + 32 * 64 / size
