@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
+from adops_wrappers import __version__
 from adops_wrappers.training.checkpoint import load
 from adops_wrappers.training.distributed import silence_other_ranks
 from adops_wrappers.training.envs import current_id, env_kind, find_spec
@@ -191,8 +192,15 @@ def _resumed(kind: type[Args], run_dir: str, argv: Sequence[str] | None, about: 
     saved = read_settings(Path(run_dir))
     known = {f.name for f in dataclasses.fields(kind)}
     if saved.keys() - {"resume"} != known - {"resume"}:
-        odd = sorted(saved.keys() ^ known)
-        fail(f"--resume {run_dir}: another script or version wrote this run; {odd} differ.")
+        odd = ", ".join(sorted((saved.keys() ^ known) - {"resume"}))
+        version = read_config(Path(run_dir)).get("versions", {}).get("adops-wrappers")
+        if version not in (None, __version__):
+            fail(
+                f"--resume {run_dir}: adops-wrappers {version} wrote this run, and this is "
+                f"{__version__}, whose scripts have other settings ({odd}). Continue it with "
+                f"version {version}, or start a new run."
+            )
+        fail(f"--resume {run_dir}: another script wrote this run; its settings differ: {odd}.")
     # Parsed again on top of the run's settings: what differs now was typed by the user.
     args = tyro.cli(kind, args=argv, default=kind(**saved), description=about)
     args.env_id = current_id(args.env_id)

@@ -22,6 +22,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from torch import nn
 
+from adops_wrappers import __version__
 from adops_wrappers.inspect import runs
 from adops_wrappers.methods import find_method
 from adops_wrappers.stack import load_stack_state_dict, stack_state_dict
@@ -37,8 +38,8 @@ from adops_wrappers.training.progress import Clock, ProgressBar, Watch, announce
 from adops_wrappers.training.rundir import RunDir, is_run
 from adops_wrappers.training.update import allow_tf32
 
-PACKAGES = ("adops-wrappers", "gymnasium", "numpy", "ale-py", "minigrid")
-"""Packages whose versions config.json records, besides torch."""
+PACKAGES = ("gymnasium", "numpy", "ale-py", "minigrid")
+"""Packages whose versions config.json records, besides torch and this one."""
 
 
 class Run:
@@ -192,6 +193,8 @@ class Run:
     def _config(self) -> dict[str, Any]:
         # Only torch itself knows its build: PyPI's 2.15.0 is 2.15.0+cu132.
         versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
+        # Not from the metadata, which an editable install keeps from an earlier version.
+        versions["adops-wrappers"] = __version__
         for package in PACKAGES:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[package] = importlib.metadata.version(package)

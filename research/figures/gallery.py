@@ -14,7 +14,7 @@ from adops_wrappers.envs.fountain import FountainEnv
 from adops_wrappers.envs.gridworld import ACTIONS, World, get_world
 from adops_wrappers.envs.layouts import LAYOUTS
 from adops_wrappers.envs.minizuma import MiniZumaEnv
-from adops_wrappers.envs.noisy_tv import NoisyTVEnv
+from adops_wrappers.envs.noisy_tv import ShowsNoise
 from adops_wrappers.tabular import AuditReport, audit
 from adops_wrappers.tabular.auditor import verdicts
 from research import ROOT
@@ -185,7 +185,7 @@ def _deep_sea() -> str:
 
 
 def _noisy_tv() -> str:
-    story = (getdoc(NoisyTVEnv) or "").split("\n\nArgs:")[0]
+    story = (getdoc(ShowsNoise) or "").split("\n\nArgs:")[0]
     return f"{_NOISY_TV}{story}\n{_NOISY_TV_AUDIT}"
 
 

@@ -172,5 +172,5 @@ def test_a_resumed_run_keeps_what_is_learned_and_frees_the_rest(tmp_path):
 
 def test_settings_of_another_script_are_refused_by_name(tmp_path):
     write_config(tmp_path, balance=0.1)
-    with pytest.raises(SystemExit, match=r"version wrote this run; \['balance'\] differ"):
+    with pytest.raises(SystemExit, match=r"another script wrote this run; .* differ: .*balance"):
         read_command_line(Args, ["--resume", str(tmp_path)])
