@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from adops_wrappers import envs
+from adops_wrappers._renamed import keep_old_modules
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.evaluation import evaluation_mode
 from adops_wrappers.intrinsic import CountBonus, EpisodicCountBonus, IntrinsicReturnNormalizer
@@ -167,6 +168,8 @@ __all__ = [
     "stack_state_dict",
     "write_report",
 ]
+
+keep_old_modules()
 
 
 def __getattr__(name: str) -> Any:

@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
+MODULES = {
+    "factories": "adops_wrappers",
+    "inspect.single": "adops_wrappers",
+    "inspect.vector": "adops_wrappers",
+    "intrinsic.source": "adops_wrappers.wrappers.bonus",
+    "shaping.base": "adops_wrappers.shaper",
+    "shaping.methods": "adops_wrappers.methods",
+    "vector": "adops_wrappers",
+    "wrappers": "adops_wrappers",
+}
+"""Where the names of a module are now. `wrappers` still exists, and asks for its old names."""
+NAMES = {("vector", "ShapingWrapper"): "VectorShapingWrapper"}
+"""Names that have changed, by their old module."""
 
-def moved(module: str, name: str, renamed: Mapping[str, str]) -> Any:
-    """Return what `module.name` is in `adops_wrappers` now, and warn.
 
-    Args:
-        module: The module that is asked, for its `__getattr__`.
-        name: The name that it is asked for.
-        renamed: New names by old ones, where they differ.
+def moved(module: str, name: str) -> Any:
+    """Return what `adops_wrappers.module.name` is now, and warn whoever asks `module` for it.
 
     Raises:
         AttributeError: There was no such name.
     """
-    package = import_module("adops_wrappers")
-    now = renamed.get(name, name)
-    if name.startswith("_") or now not in package.__all__:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    home, now = MODULES[module], NAMES.get((module, name), name)
+    if name.startswith("__") or not hasattr(import_module(home), now):
+        raise AttributeError(f"module 'adops_wrappers.{module}' has no attribute {name!r}")
     warnings.warn(
-        f"{module}.{name} is deprecated and goes with version 0.4: use adops_wrappers.{now}.",
+        f"adops_wrappers.{module}.{name} is deprecated and goes with version 0.4: use "
+        f"{home}.{now}.",
         DeprecationWarning,
         stacklevel=3,
     )
-    return getattr(package, now)
+    return getattr(import_module(home), now)
+
+
+def keep_old_modules() -> None:
+    """Let the modules that are gone be imported, empty but for their names' new homes."""
+    for module in MODULES:
+        path = f"adops_wrappers.{module}"
+        if module != "wrappers":
+            old: Any = ModuleType(path, "Old home of names that have moved; goes with 0.4.")
+            old.__getattr__ = lambda name, module=module: moved(module, name)
+            sys.modules[path] = old

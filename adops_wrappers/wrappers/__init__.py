@@ -9,4 +9,4 @@ from adops_wrappers._renamed import moved
 
 
 def __getattr__(name: str) -> Any:
-    return moved(__name__, name, {})
+    return moved("wrappers", name)

@@ -19,7 +19,8 @@ from adops_wrappers import (
     make_shaping,
 )
 from adops_wrappers.envs import NoisyTV
-from adops_wrappers.shaper import constructor_settings
+from adops_wrappers.shaper import constructor_settings, restore_array
+from adops_wrappers.wrappers.bonus import SourceRunner
 from adops_wrappers.wrappers.shaping import ComposesShaper
 from tests import toolkit as tk
 
@@ -198,13 +199,30 @@ def test_unknown_names_suggest_the_nearest(typed: str, meant: str) -> None:
         make_shaping(7, tk.ScriptedEnv())  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("module", ["vector", "wrappers"])
-def test_old_homes_of_the_names_warn_and_work(module: str) -> None:
-    home = __import__(f"adops_wrappers.{module}", fromlist=["x"])
-    with pytest.warns(DeprecationWarning, match=r"use adops_wrappers\.GRMWrapper"):
-        assert home.GRMWrapper is package.GRMWrapper
-    with pytest.warns(DeprecationWarning, match="ShapingWrapper"):
-        base = home.ShapingWrapper
-    assert base is (VectorShapingWrapper if module == "vector" else ShapingWrapper)
-    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
-        home.Nothing  # noqa: B018
+@pytest.mark.parametrize(
+    ("module", "name", "now"),
+    [
+        ("vector", "GRMWrapper", package.GRMWrapper),
+        ("vector", "ShapingWrapper", VectorShapingWrapper),
+        ("wrappers", "ShapingWrapper", ShapingWrapper),
+        ("wrappers", "IntrinsicRewardWrapper", IntrinsicRewardWrapper),
+        ("factories", "make_shaping", make_shaping),
+        ("shaping.base", "Transition", package.Transition),
+        ("shaping.base", "restore_array", restore_array),
+        ("shaping.methods", "declare", package.declare),
+        ("inspect.single", "ShapingRecorder", ShapingRecorder),
+        ("intrinsic.source", "SourceRunner", SourceRunner),
+    ],
+)
+def test_old_homes_of_names_work_with_a_warning_at_the_users_line(
+    module: str, name: str, now: Any
+) -> None:
+    with pytest.warns(
+        DeprecationWarning, match=rf"use adops_wrappers\..*{now.__name__}\.$"
+    ) as seen:
+        scope: dict[str, Any] = {}
+        exec(f"from adops_wrappers.{module} import {name} as found", scope)
+    assert scope["found"] is now
+    assert seen[0].filename == "<string>"
+    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+        exec(f"from adops_wrappers.{module} import Nothing")
