@@ -217,10 +217,9 @@ def test_unknown_names_suggest_the_nearest(typed: str, meant: str) -> None:
 def test_old_homes_of_names_work_with_a_warning_at_the_users_line(
     module: str, name: str, now: Any
 ) -> None:
-    with pytest.warns(
-        DeprecationWarning, match=rf"use adops_wrappers\..*{now.__name__}\.$"
-    ) as seen:
-        scope: dict[str, Any] = {}
+    scope: dict[str, Any] = {}
+    told = rf"use adops_wrappers\..*{now.__name__}\.$"
+    with pytest.warns(DeprecationWarning, match=told) as seen:
         exec(f"from adops_wrappers.{module} import {name} as found", scope)
     assert scope["found"] is now
     assert seen[0].filename == "<string>"
