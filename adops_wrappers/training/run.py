@@ -83,7 +83,8 @@ class Run:
         if self._dir is not None:
             self._cleanup.callback(self._dir.release)
         self.path: Path = self.ranks.gather(self._dir and self._dir.path)[0]
-        # Torch draws for the envs of all ranks, each of which uses its part; the others do not.
+        # Torch draws for the envs of all ranks, each of which uses its part; the other generators
+        # serve this rank's envs alone.
         seed, own_seed = self.args.seed, self.args.seed + self.ranks.first_env
         random.seed(own_seed)
         np.random.seed(own_seed)  # noqa: NPY002 (envs may use it)

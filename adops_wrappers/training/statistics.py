@@ -120,8 +120,9 @@ class EpisodeStatistics(VectorBase):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
-        for name in _RUNNING:  # runs of version 0.2.0 have no weights and to_go
-            getattr(self, name)[:] = state.get(name, 0.0)
+        state = {"weights": 0.0, "to_go": 0.0, **state}  # runs of version 0.2.0 have none
+        for name in _RUNNING:
+            getattr(self, name)[:] = state[name]
         self.last_obs = state["last_obs"]
 
 
