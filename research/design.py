@@ -1,8 +1,11 @@
-"""What all studies are made of: methods by the names of the tables, runs in order, questions."""
+"""What all studies are made of: methods by their names in tables, arms, cells, and questions."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -24,8 +27,85 @@ METHODS: dict[str, tuple[str, dict[str, str]]] = {
 """Each method's value of --shaping and its settings of ppo_rnd.py."""
 
 
+@dataclass(frozen=True)
+class Cell:
+    """One run: a method, a seed and the settings of ppo_rnd.py that differ from its defaults."""
+
+    method: str
+    seed: int
+    varied: tuple[tuple[str, str], ...] = ()
+    """Settings that tell cells apart; they are part of the name."""
+    fixed: tuple[tuple[str, str], ...] = ()
+    """Settings that all cells of the sweep share."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run directory; it depends only on this cell's own settings."""
+        settings = [f"{name}={value}".replace("/", "-") for name, value in self.varied]
+        return "__".join([self.method, *settings, f"seed{self.seed}"])
+
+    @property
+    def configuration(self) -> Cell:
+        """This cell with the seed 1: equal for all cells of one configuration."""
+        return dataclasses.replace(self, seed=1)
+
+    def flags(self) -> list[str]:
+        """Return the command line of ppo_rnd.py, without the run directory."""
+        flags = ["--shaping", self.method, "--seed", str(self.seed)]
+        for name, value in (*self.fixed, *self.varied):
+            flag = name.replace("_", "-")
+            if value in ("True", "False"):
+                flags.append(f"--{flag}" if value == "True" else f"--no-{flag}")
+            else:
+                flags += [f"--{flag}", value]
+        return flags
+
+
+def tidy(value: str) -> str:
+    """Normalise a value, so that 1e-2 and 0.01 are the same cell."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return repr(kind(value))
+    return {"true": "True", "false": "False"}.get(value.lower(), value)
+
+
+def tidy_pairs(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return settings as a cell holds them."""
+    return tuple((name, tidy(value)) for name, value in settings.items())
+
+
+class Arm(NamedTuple):
+    """One configuration of ppo_rnd.py in a study; its runs differ only in their seeds."""
+
+    task: str
+    name: str
+    seeds: int
+    """How many runs it has."""
+    method: str
+    varied: tuple[tuple[str, str], ...]
+    fixed: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(
+        cls,
+        task: str,
+        name: str,
+        seeds: int,
+        method: str,
+        varied: Mapping[str, str],
+        fixed: Mapping[str, str],
+    ) -> Arm:
+        """Return an arm; settings that vary win over fixed ones."""
+        rest = {key: value for key, value in fixed.items() if key not in varied}
+        return cls(task, name, seeds, method, tidy_pairs(varied), tidy_pairs(rest))
+
+    def cell(self, seed: int) -> Cell:
+        """Return one run."""
+        return Cell(self.method, seed, self.varied, self.fixed)
+
+
 class HasSeeds(Protocol):
-    """An arm of a study; its runs differ only in their seeds."""
+    """An arm of any study."""
 
     @property
     def seeds(self) -> int:

@@ -30,9 +30,8 @@ from adops_wrappers.training.log import read_metrics
 from adops_wrappers.training.rundir import read_config
 from research import ROOT, sweep
 from research.analysis.labels import usual_size
-from research.design import METHODS, in_rounds
+from research.design import METHODS, Arm, Cell, in_rounds
 from research.rows import Row, read_rows, write_rows
-from research.sweeping.cells import Cell, tidy_pairs
 from research.sweeping.processes import is_finished
 
 ARMS = {
@@ -80,25 +79,15 @@ class Task(NamedTuple):
     """The final return from which a run has solved it."""
     settings: tuple[tuple[str, str], ...] = ()
 
-
-class Arm(NamedTuple):
-    """One method on one task."""
-
-    task: Task
-    name: str
-
-    @property
-    def seeds(self) -> int:
-        """How many runs it has."""
-        return self.task.seeds[self.name]
-
-    def cell(self, seed: int) -> Cell:
-        """Return one run."""
-        task, (method, own) = self.task, ARMS[self.name]
-        varied = {"env_id": task.env_id, **dict(task.settings), **own}
-        fixed = {**SHARED, **task.learner, "total_iterations": str(task.iterations)}
-        fixed = {name: value for name, value in fixed.items() if name not in varied}
-        return Cell(method, SEEDS_OF_PILOTS + seed, tidy_pairs(varied), tidy_pairs(fixed))
+    def arms(self) -> list[Arm]:
+        """Return its arms, in the order in which they run."""
+        fixed = {**SHARED, **self.learner, "total_iterations": str(self.iterations)}
+        task = {"env_id": self.env_id, **dict(self.settings)}
+        return [
+            Arm.of(self.name, name, self.seeds[name], method, {**task, **own}, fixed)
+            for name, (method, own) in ARMS.items()
+            if name in self.seeds
+        ]
 
 
 def deep_sea(size: int) -> Task:
@@ -134,25 +123,28 @@ TASKS = (
 )
 
 
-def planned(tasks: Sequence[Task] = TASKS) -> list[tuple[Arm, Cell]]:
+def planned(tasks: Sequence[Task] = TASKS) -> list[tuple[Task, Arm, Cell]]:
     """Return all runs in their order."""
-    groups = [[Arm(task, name) for name in ARMS if name in task.seeds] for task in tasks]
-    return [(arm, arm.cell(seed)) for arm, seed in in_rounds(groups, ROUNDS)]
+    by_name = {task.name: task for task in tasks}
+    return [
+        (by_name[arm.task], arm, arm.cell(SEEDS_OF_PILOTS + seed))
+        for arm, seed in in_rounds([task.arms() for task in tasks], ROUNDS)
+    ]
 
 
-def row_of(arm: Arm, seed: int, run_dir: Path, commit: str) -> Row:
+def row_of(task: Task, arm: Arm, seed: int, run_dir: Path, commit: str) -> Row:
     """Return what a finished run has to report."""
     config, metrics = read_config(run_dir), read_metrics(run_dir)
     returns = np.array([float(x or "nan") for x in metrics["charts/episodic_return_recent"]])
     steps = np.array([int(x) for x in metrics["global_step"]])
     tenths = np.linspace(0, len(returns), 21).astype(int)[1:] - 1
     above = np.flatnonzero(returns >= 1000.0)
-    episodes, solved = "", returns[-1] >= arm.task.solved
-    if arm.task.name.startswith("DeepSea"):
+    episodes, solved = "", returns[-1] >= task.solved
+    if task.name.startswith("DeepSea"):
         episodes = str(solved_after(list(bad_episodes(metrics))) or "")
         solved = episodes != ""
     return {
-        "task": arm.task.name,
+        "task": task.name,
         "arm": arm.name,
         "seed": str(seed),
         "final_return": f"{returns[-1]:.6g}",
@@ -192,13 +184,13 @@ def collect(root: Path, path: Path) -> None:
     """Add the runs that have finished to the file."""
     commit = read_json(root / "commit.json")["commit"]
     rows = {_key(row): row for row in read_rows(path)}
-    for arm, cell in planned():
+    for task, arm, cell in planned():
         if is_finished(root / cell.name):
-            row = row_of(arm, cell.seed, root / cell.name, commit)
+            row = row_of(task, arm, cell.seed, root / cell.name, commit)
             rows[_key(row)] = row
     if not rows:
         fail(f"no run in {root} has finished.")
-    order = [(arm.task.name, arm.name, str(cell.seed)) for arm, cell in planned()]
+    order = [(arm.task, arm.name, str(cell.seed)) for _, arm, cell in planned()]
     place = {key: number for number, key in enumerate(order)}
     sorted_keys = sorted(rows, key=lambda key: place.get(key, len(order)))
     write_rows(path, [rows[key] for key in sorted_keys])
@@ -243,8 +235,8 @@ def main(argv: list[str] | None = None) -> int:
     kept = {_key(row) for row in read_rows(Path(args.keep))} if args.keep else set()
     cells = [
         cell
-        for arm, cell in planned([task for task in TASKS if task.name.startswith(args.only)])
-        if (arm.task.name, arm.name, str(cell.seed)) not in kept
+        for _, arm, cell in planned([task for task in TASKS if task.name.startswith(args.only)])
+        if (arm.task, arm.name, str(cell.seed)) not in kept
     ]
     if not cells:
         return 0

@@ -16,8 +16,9 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -27,8 +28,8 @@ from research import analyze, design, sweep
 from research.analysis.collect import expected_row, key_of
 from research.analysis.compact import InputError, read_compact
 from research.analysis.labels import LATE, LATE_SHARE
-from research.design import Question, in_rounds
-from research.sweeping.cells import Cell, paper_cells, tidy_pairs
+from research.design import Arm, Cell, Question, in_rounds
+from research.sweeping.cells import paper_cells
 
 LATE_RAW, LATE_A, LATE_GUARDED = LATE_METHODS = [
     f"{LATE}{method}" for method in ("raw", "ADOPS on A", "guarded")
@@ -87,35 +88,26 @@ SMALL = {"num_envs": "8", "num_steps": "32", "total_iterations": "12", "checkpoi
 """Over the learner's settings, for the smoke tier."""
 
 
-class Arm(NamedTuple):
-    """One configuration; its runs differ only in their seeds."""
-
-    env: str
-    method: str
-    seeds: int
-    scale: str = "1"
-    settings: tuple[tuple[str, str], ...] = ()
-
-    def cell(self, seed: int, small: bool = False) -> Cell:
-        """Return one run."""
-        method, own = METHODS[self.method]
-        varied = {"env_id": f"adops/{self.env}-v0", **own, **dict(self.settings)}
-        if self.scale != "1":
-            varied["intrinsic_scale"] = self.scale
-        learner = dict(GRID_LEARNER)
-        if self.env == MINIATURE:
-            learner = MINIATURE_LEARNER | TUNED.get(self.method.removeprefix(LATE), {})
-        if small:
-            learner |= SMALL
-        if self.method in LATE_METHODS:
-            varied["quiet_iterations"] = str(int(learner["total_iterations"]) // LATE_SHARE)
-        fixed = {name: value for name, value in learner.items() if name not in varied}
-        return Cell(
-            method,
-            seed,
-            tidy_pairs(varied),
-            tidy_pairs(fixed),
-        )
+def make_arm(
+    env: str,
+    method: str,
+    seeds: int,
+    scale: str = "1",
+    settings: tuple[tuple[str, str], ...] = (),
+    small: bool = False,
+) -> Arm:
+    """Return an arm of a method on an env."""
+    varied = {"env_id": f"adops/{env}-v0", **METHODS[method][1], **dict(settings)}
+    if scale != "1":
+        varied["intrinsic_scale"] = scale
+    learner = dict(GRID_LEARNER)
+    if env == MINIATURE:
+        learner = MINIATURE_LEARNER | TUNED.get(method.removeprefix(LATE), {})
+    if small:
+        learner |= SMALL
+    if method in LATE_METHODS:
+        varied["quiet_iterations"] = str(int(learner["total_iterations"]) // LATE_SHARE)
+    return Arm.of(env, method, seeds, METHODS[method][0], varied, learner)
 
 
 def label_of(method: str, end: str = "") -> str:
@@ -135,7 +127,7 @@ def laptop_arms() -> list[list[Arm]]:
     named |= {(env, method) for env in GRIDS for method in CANDIDATES}
 
     def arm(env: str, method: str, end: str = "", **settings: Any) -> Arm:
-        return Arm(env, method, 20 if (env, label_of(method, end)) in named else 5, **settings)
+        return make_arm(env, method, 20 if (env, label_of(method, end)) in named else 5, **settings)
 
     shaped = [method for method in METHODS if method != "no bonus"]
     as_is = {"3": " ×3 (as is)", "1": " (as is)", "0.3": " ×0.3 (as is)", "0.1": " ×0.1 (as is)"}
@@ -145,27 +137,28 @@ def laptop_arms() -> list[list[Arm]]:
             *(arm(MINIATURE, method, " (RND)") for method in METHODS),
             arm(MINIATURE, "PIES", " C=600 (RND)", settings=SLOW),
             arm(MINIATURE, "ADOPES", " C=600 (RND)", settings=SLOW),
-            Arm(MINIATURE, "ADOPS on A", 20, settings=SHORT_QUIET),
+            make_arm(MINIATURE, "ADOPS on A", 20, settings=SHORT_QUIET),
         ],
-        [Arm(env, method, 5) for env in ("LoopFarm", "DancingSkulls") for method in METHODS],
-        [Arm(MINIATURE, "GRM-norm", 5, settings=(("delay", d),)) for d in ("3", "10", "30")],
+        [make_arm(env, method, 5) for env in ("LoopFarm", "DancingSkulls") for method in METHODS],
+        [make_arm(MINIATURE, "GRM-norm", 5, settings=(("delay", d),)) for d in ("3", "10", "30")],
         [
             arm(env, method, end, scale=scale, settings=AS_IS)
             for env in GRIDS
             for method in ("raw", "PIES", "ADOPS on A")
             for scale, end in as_is.items()
         ],
-        [Arm(MINIATURE, method, 5, settings=COUNTS) for method in shaped],
+        [make_arm(MINIATURE, method, 5, settings=COUNTS) for method in shaped],
     ]
 
 
 def smoke_arms() -> list[Arm]:
     """Return one small arm of each kind."""
+    arm = partial(make_arm, small=True)
     return [
-        *(Arm("TVCorridor", method, 1) for method in METHODS),
-        *(Arm("TVCorridor", method, 3, "0.3", AS_IS) for method in ("raw", "ADOPS")),
+        *(arm("TVCorridor", method, 1) for method in METHODS),
+        *(arm("TVCorridor", method, 3, "0.3", AS_IS) for method in ("raw", "ADOPS")),
         # Long enough for an episode to end.
-        Arm(MINIATURE, "raw", 1, settings=(("num_steps", "128"),)),
+        arm(MINIATURE, "raw", 1, settings=(("num_steps", "128"),)),
     ]
 
 
@@ -253,9 +246,9 @@ def study_cells(tier: str) -> list[Cell]:
     """Return the runs of a tier, first seeds first."""
     if tier == "paper":
         return paper_cells()
-    groups, small = (laptop_arms(), False) if tier == "laptop" else ([smoke_arms()], True)
+    groups = laptop_arms() if tier == "laptop" else [smoke_arms()]
     rounds = range(5, 5 + max(arm.seeds for group in groups for arm in group), 5)
-    return [arm.cell(seed, small) for arm, seed in in_rounds(groups, rounds)]
+    return [arm.cell(seed) for arm, seed in in_rounds(groups, rounds)]
 
 
 def without_kept(cells: Sequence[Cell], folder: str) -> list[Cell]:

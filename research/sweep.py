@@ -25,7 +25,8 @@ from typing import Annotated, Literal
 import tyro
 
 from adops_wrappers.training.exit import fail
-from research.sweeping.cells import METHODS, Cell, expand, paper_cells, read_pairs, read_seeds
+from research.design import Cell
+from research.sweeping.cells import SHAPINGS, expand, paper_cells, read_pairs, read_seeds
 from research.sweeping.display import print_plan, report
 from research.sweeping.local import default_jobs, run_local, visible_gpus
 from research.sweeping.plan import check, check_space, hold, write_cells
@@ -99,7 +100,7 @@ def cells_of(args: Args) -> list[Cell]:
             fail("--paper sets methods and seeds itself; drop --methods, --seeds and --grid.")
         return paper_cells(settings)
     if not args.methods:
-        fail(f"choose --methods from {', '.join(METHODS)}, or give --paper.")
+        fail(f"choose --methods from {', '.join(SHAPINGS)}, or give --paper.")
     return expand(args.methods, read_seeds(args.seeds), settings, grid)
 
 

@@ -27,9 +27,9 @@ from adops_wrappers.shaping import Transition
 from adops_wrappers.shaping.conflict import advantages, is_bad
 from adops_wrappers.training.log import read_metrics
 from adops_wrappers.training.run import Run
+from research.design import Cell, tidy_pairs
 from research.rows import Row, write_rows
 from research.study import GRID_LEARNER
-from research.sweeping.cells import Cell, tidy_pairs
 from train import ppo_rnd
 
 SIZES = {

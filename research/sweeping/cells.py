@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from adops_wrappers.methods import trainable_methods
 from adops_wrappers.training.exit import fail
+from research.design import Cell, tidy, tidy_pairs
 from train import ppo_rnd
 
-METHODS = trainable_methods()
+SHAPINGS = trainable_methods()
 OWN_FLAGS = ("seed", "shaping", "run_dir", "resume", "exp_name")
 """Flags of ppo_rnd.py that the grid sets."""
 PAPER_SEEDS = {
@@ -22,53 +21,6 @@ PAPER_SEEDS = {
     **dict.fromkeys(("pbim", "pbim-norm"), 1),
 }
 """The paper's nine configurations with their numbers of seeds; none is plain RND."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run: a method, a seed and the settings of ppo_rnd.py that differ from its defaults."""
-
-    method: str
-    seed: int
-    varied: tuple[tuple[str, str], ...] = ()
-    """Settings that tell cells apart; they are part of the name."""
-    fixed: tuple[tuple[str, str], ...] = ()
-    """Settings that all cells of the sweep share."""
-
-    @property
-    def name(self) -> str:
-        """Name of the run directory; it depends only on this cell's own settings."""
-        settings = [f"{name}={value}".replace("/", "-") for name, value in self.varied]
-        return "__".join([self.method, *settings, f"seed{self.seed}"])
-
-    @property
-    def configuration(self) -> Cell:
-        """This cell with the seed 1: equal for all cells of one configuration."""
-        return dataclasses.replace(self, seed=1)
-
-    def flags(self) -> list[str]:
-        """Return the command line of ppo_rnd.py, without the run directory."""
-        flags = ["--shaping", self.method, "--seed", str(self.seed)]
-        for name, value in (*self.fixed, *self.varied):
-            flag = name.replace("_", "-")
-            if value in ("True", "False"):
-                flags.append(f"--{flag}" if value == "True" else f"--no-{flag}")
-            else:
-                flags += [f"--{flag}", value]
-        return flags
-
-
-def tidy(value: str) -> str:
-    """Normalise a value, so that 1e-2 and 0.01 are the same cell."""
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return repr(kind(value))
-    return {"true": "True", "false": "False"}.get(value.lower(), value)
-
-
-def tidy_pairs(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return settings as a cell holds them."""
-    return tuple((name, tidy(value)) for name, value in settings.items())
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -130,9 +82,9 @@ def expand(
     """
     cells: dict[Cell, None] = {}
     for method in methods:
-        if method not in METHODS:
-            known = ", ".join(METHODS)
-            fail(f"unknown method {method!r}; there are {known}.{did_you_mean(method, METHODS)}")
+        if method not in SHAPINGS:
+            known = ", ".join(SHAPINGS)
+            fail(f"unknown method {method!r}; there are {known}.{did_you_mean(method, SHAPINGS)}")
         fixed = tidy_pairs({k: v for k, v in (settings or {}).items() if reads(method, k)})
         axes = [
             [(name, tidy(value)) for value in values]

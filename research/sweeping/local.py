@@ -12,7 +12,7 @@ import torch
 
 from adops_wrappers.training.exit import INCOMPLETE
 from adops_wrappers.training.rundir import Held
-from research.sweeping.cells import Cell
+from research.design import Cell
 from research.sweeping.plan import Plan, free_bytes
 from research.sweeping.processes import (
     Result,

@@ -23,8 +23,8 @@ from adops_wrappers.training.envs import env_kind, make_env, ram_game, require_d
 from adops_wrappers.training.exit import fail
 from adops_wrappers.training.run import disk_needed
 from adops_wrappers.training.rundir import Held, Lock, read_config
-from research.sweeping.cells import Cell
-from research.sweeping.processes import Progress, Result, read_progress
+from research.design import Cell
+from research.sweeping.processes import CellProgress, Result, read_progress
 from train import ppo_rnd
 
 GPU_STEPS_PER_SECOND = 30_000 * 32 * 128 / (30 * 3600)
@@ -47,7 +47,7 @@ class Plan:
     cells: list[Cell]
     args: dict[str, ppo_rnd.Args]
     """The full settings of each cell, by name."""
-    progress: dict[str, Progress]
+    progress: dict[str, CellProgress]
     bytes_per_run: dict[str, int]
     sps: float
     sps_source: str
@@ -75,7 +75,7 @@ class Plan:
         return self.bytes_per_run[cell.name] - directory_size(self.root / cell.name)
 
 
-def steps_left(args: ppo_rnd.Args, progress: Progress) -> int:
+def steps_left(args: ppo_rnd.Args, progress: CellProgress) -> int:
     """Return the env steps that a run still has to make."""
     return (args.total_iterations - progress.iteration) * args.num_envs * args.num_steps
 
@@ -170,7 +170,7 @@ def run_bytes(args: ppo_rnd.Args) -> int:
 
 
 def estimate_sps(
-    args: Mapping[str, ppo_rnd.Args], progress: Mapping[str, Progress], ranks: int, on_gpu: bool
+    args: Mapping[str, ppo_rnd.Args], progress: Mapping[str, CellProgress], ranks: int, on_gpu: bool
 ) -> tuple[float, str]:
     """Return steps per second of one run, and where the figure comes from."""
     seen = [p.sps for p in progress.values() if p.sps > 0.0]

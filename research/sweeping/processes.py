@@ -27,7 +27,7 @@ class Result(NamedTuple):
     detail: str = ""
 
 
-class Progress(NamedTuple):
+class CellProgress(NamedTuple):
     """How far a cell has got, read from the files of its run directory."""
 
     state: Literal["waiting", "unfinished", "finished"]
@@ -37,7 +37,7 @@ class Progress(NamedTuple):
     reason: str = ""
 
 
-def read_progress(run_dir: Path) -> Progress:
+def read_progress(run_dir: Path) -> CellProgress:
     """Read status.json and the last row of metrics.csv."""
     status = status_of(run_dir)
     row = read_last_row(run_dir)
@@ -47,7 +47,7 @@ def read_progress(run_dir: Path) -> Progress:
     elif (run_dir / "config.json").exists():
         state = "unfinished"
     score = row.get("charts/episodic_return_recent") or row.get("charts/episodic_return")
-    return Progress(
+    return CellProgress(
         state,
         int(row.get("iteration") or status.get("iteration") or 0),
         float(row.get("charts/SPS") or 0.0),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from adops_wrappers._files import write_atomically
 from adops_wrappers.training.envs import env_kind, ram_game
 from adops_wrappers.training.exit import fail
-from research.sweeping.cells import Cell
+from research.design import Cell
 from research.sweeping.jobs import CellJob
 from research.sweeping.plan import Plan
 from research.sweeping.processes import Result, is_finished

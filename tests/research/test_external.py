@@ -17,13 +17,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "external_study.md"
 
 def test_every_round_gives_all_tasks_their_seeds_before_the_next() -> None:
     runs = external.planned()
-    names = {cell.name for _, cell in runs}
+    names = {cell.name for *_, cell in runs}
     assert len(runs) == len(names) == sum(sum(t.seeds.values()) for t in external.TASKS)
     first = runs[: sum(len(task.seeds) for task in external.TASKS)]
-    assert {cell.seed for _, cell in first} == {11}
-    assert [arm.name for arm, _ in first[:4]] == ["raw", "recipe", "PIES", "no bonus"]
-    assert {cell.seed for _, cell in runs} == set(range(11, 21))
-    by_task = Counter(arm.task.name for arm, _ in runs)
+    assert {cell.seed for *_, cell in first} == {11}
+    assert [arm.name for _, arm, _ in first[:4]] == ["raw", "recipe", "PIES", "no bonus"]
+    assert {cell.seed for *_, cell in runs} == set(range(11, 21))
+    by_task = Counter(arm.task for _, arm, _ in runs)
     assert (by_task["Montezuma"], by_task["MultiRoom-N4-S5"], by_task["DeepSea-10"]) == (30, 70, 80)
 
 
@@ -31,8 +31,8 @@ def test_arms_of_a_task_differ_in_what_the_arm_is_and_in_nothing_else() -> None:
     own = {"shaping", "clamp_advantage", "quiet_iterations", "bonus"}
     for task in external.TASKS[:3]:
         settings = []
-        for arm in task.seeds:
-            args = ppo_rnd.parse_args(external.Arm(task, arm).cell(1).flags())
+        for arm in task.arms():
+            args = ppo_rnd.parse_args(arm.cell(1).flags())
             settings.append({k: v for k, v in vars(args).items() if k not in own})
         assert all(one == settings[0] for one in settings)
         assert settings[0]["normalize_intrinsic"] == "auto"
@@ -51,7 +51,7 @@ def test_a_finished_run_becomes_a_row_and_is_not_run_again(
     small = external.deep_sea(4)._replace(iterations=5, seeds={"raw": 1})
     plan = external.planned
     monkeypatch.setattr(external, "planned", lambda *tasks: plan([small]))
-    ((_, cell),) = external.planned()
+    ((*_, cell),) = external.planned()
     root, rows = tmp_path / "runs", tmp_path / "rows.csv"
     flags = [*cell.flags(), "--run-dir", str(root / cell.name)]
     ppo_rnd.train(ppo_rnd.parse_args([*flags, "--num-steps", "8", "--num-envs", "4"]))
