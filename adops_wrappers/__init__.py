@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from adops_wrappers import envs
 from adops_wrappers._renamed import keep_old_modules
+from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.evaluation import evaluation_mode
 from adops_wrappers.intrinsic import CountBonus, EpisodicCountBonus, IntrinsicReturnNormalizer
@@ -163,6 +164,7 @@ __all__ = [
     "load_stack_state_dict",
     "make_shaping",
     "mdp_from_env",
+    "next_value_int",
     "policy_critic",
     "reshape",
     "stack_state_dict",

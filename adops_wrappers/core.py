@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -12,12 +12,11 @@ from gymnasium.vector import AutoresetMode
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation
+from adops_wrappers.bootstrap import IntBootstrap, next_value_int
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
 from adops_wrappers.estimates import Estimates, Potential, chosen_advantage, potential_values
 from adops_wrappers.shaper import Shaper, Transition
-
-IntBootstrap = Literal["final", "reset", "none"]
 
 LARGE_REWARD = 1e8
 """Beyond this a float32 learner no longer sees an extrinsic reward of order 1 next to F′."""
@@ -216,16 +215,15 @@ class ShapingCore(KeepsSettings):
         after = next_values = self._estimate(episodes.last_obs, episodes.elapsed)
         if final is not None:
             next_values, final_values = self._put_in_place(after, final)
-        next_value_int = next_values.value_int
-        if self.int_bootstrap == "none":
-            next_value_int = np.where(terminated, 0.0, next_value_int)
         transition = Transition(
             reward=reward,
             intrinsic=self.intrinsic_scale * intrinsic,
             value_ext=now.value_ext,
             value_int=now.value_int,
             next_value_ext=next_values.value_ext,
-            next_value_int=next_value_int,
+            next_value_int=next_value_int(
+                self.int_bootstrap, next_values.value_int, after.value_int, terminated, truncated
+            ),
             advantage_ext=advantage_ext,
             terminated=terminated,
             truncated=truncated,
@@ -308,8 +306,7 @@ class ShapingCore(KeepsSettings):
         if self.critic is not None:
             final_values = (self._zeros.copy(), self._zeros.copy())
             final_values[0][ended], final_values[1][ended] = final.value_ext, final.value_int
-        keep_value_int = self.int_bootstrap == "reset"
-        return after.with_rows(ended, final, keep_value_int=keep_value_int), final_values
+        return after.with_rows(ended, final), final_values
 
     def _check_finite(self, reward: FloatArray, intrinsic: FloatArray) -> None:
         for name, values, advice in (

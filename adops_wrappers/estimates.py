@@ -23,13 +23,11 @@ class Estimates(NamedTuple):
     q_ext: FloatArray | None
     potential: FloatArray | None
 
-    def with_rows(self, rows: BoolArray, other: Estimates, *, keep_value_int: bool) -> Estimates:
+    def with_rows(self, rows: BoolArray, other: Estimates) -> Estimates:
         """Return a copy whose `rows` are those of the smaller batch `other`."""
-        value_ext, value_int, potential = self.value_ext.copy(), self.value_int, self.potential
-        value_ext[rows] = other.value_ext
-        if not keep_value_int:
-            value_int = value_int.copy()
-            value_int[rows] = other.value_int
+        value_ext, value_int = self.value_ext.copy(), self.value_int.copy()
+        value_ext[rows], value_int[rows] = other.value_ext, other.value_int
+        potential = self.potential
         if potential is not None:
             potential = potential.copy()
             potential[rows] = other.potential

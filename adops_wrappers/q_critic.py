@@ -18,6 +18,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from adops_wrappers import _checks
 from adops_wrappers._streams import LearnsStreams, Streams
 from adops_wrappers.arrays import FloatArray, to_numpy
+from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.episodes import EnvLayout
 from adops_wrappers.networks import ObservationPacker, Packed, Whitening
@@ -211,18 +212,19 @@ class QCritic(CriticHandle, LearnsStreams):
         )
         goes_on = ~terminated.astype(np.bool_)
         next_ext, next_int = self._next_values(batch.next_observation)
-        if int_bootstrap == "none":
-            next_int = next_int * goes_on
-        elif int_bootstrap == "reset":
+        fresh = None
+        if int_bootstrap == "reset":
             if batch.reset_observation is None:
                 raise ValueError(
                     "int_bootstrap='reset' needs ReplayBatch.reset_observation, the observation "
                     "with which the next episode begins."
                 )
             _, fresh = self._next_values(batch.reset_observation)
-            next_int = np.where(goes_on & ~truncated.astype(np.bool_), next_int, fresh)
         assert gamma_ext is not None
         assert gamma_int is not None
+        next_int = next_value_int(
+            int_bootstrap, next_int, fresh, ~goes_on, truncated.astype(np.bool_)
+        )
         targets = reward + gamma_ext * next_ext * goes_on, bonus + gamma_int * next_int
         columns = [targets[stream] for stream in self.network.targets]
         return torch.as_tensor(np.stack(columns, axis=1, dtype=np.float32), device=self.device)

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from adops_wrappers.arrays import BoolArray, FloatArray, select_rows, to_float64, to_numpy
+from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
 from adops_wrappers.estimates import Estimates, Potential, chosen_advantage, potential_values
@@ -213,11 +214,16 @@ class ReplayShaper:
     def _next_value_int(
         self, batch: ReplayBatch, values: FloatArray, terminated: BoolArray, truncated: BoolArray
     ) -> FloatArray:
-        if self.core.int_bootstrap == "none":
-            return np.where(terminated, 0.0, values)
-        ended = terminated | truncated
-        if self.critic is None or self.core.int_bootstrap == "final" or not ended.any():
-            return values
+        mode, fresh, ended = self.core.int_bootstrap, values, terminated | truncated
+        if mode == "reset" and self.critic is not None and ended.any():
+            fresh = self._fresh_value_int(batch, values, ended)
+        return next_value_int(mode, values, fresh, terminated, truncated)
+
+    def _fresh_value_int(
+        self, batch: ReplayBatch, values: FloatArray, ended: BoolArray
+    ) -> FloatArray:
+        """Return V_I of the next episode's first observation in the rows that ended."""
+        assert self.critic is not None
         if batch.reset_observation is None:
             raise ValueError(
                 "int_bootstrap='reset' looks at the observation with which the next episode "
@@ -225,10 +231,10 @@ class ReplayShaper:
                 "ReplayBatch.reset_observation, or build the wrapper with int_bootstrap='none' or "
                 "'final'."
             )
-        fresh = select_rows(self.observation_space, batch.reset_observation, ended)
-        values = values.copy()
-        values[ended] = value_estimates(self.critic.evaluate(fresh), int(ended.sum())).value_int
-        return values
+        obs = select_rows(self.observation_space, batch.reset_observation, ended)
+        fresh: FloatArray = values.copy()
+        fresh[ended] = value_estimates(self.critic.evaluate(obs), int(ended.sum())).value_int
+        return fresh
 
     def _elapsed(self, batch: ReplayBatch, valid: BoolArray) -> Any:
         advice = (

@@ -11,13 +11,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
 from adops_wrappers import _checks
 from adops_wrappers._streams import LearnsStreams, Streams
 from adops_wrappers.arrays import BoolArray, FloatArray, to_numpy
+from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.episodes import EnvLayout
 from adops_wrappers.networks import ObservationPacker, Packed, ValueNetwork
@@ -264,16 +264,12 @@ class TDCritic(CriticHandle, LearnsStreams):
         batch, follows = replay.take(age, row[:, None])
         obs = self._tensors(batch.obs)
         with torch.no_grad():
-            next_values = self.network(self._tensors(batch.next_obs))
+            next_values = self._on_host(self.network(self._tensors(batch.next_obs)), follows)
+            fresh = None
             if self._streams.int_bootstrap == "reset":
-                ended = batch.terminated | batch.truncated
                 follow, _ = replay.observations(age + 1, row[:, None])
-                follow_values = self.network(self._tensors(follow))
-                mask = torch.as_tensor(ended.ravel(), device=self.device)
-                next_values[:, 1] = torch.where(mask, follow_values[:, 1], next_values[:, 1])
-        shape = (segments, length)
-        next_array = next_values.double().cpu().numpy().reshape(*shape, -1)
-        targets = self._targets(batch, follows, next_array)
+                fresh = self._on_host(self.network(self._tensors(follow)), follows)[..., 1]
+        targets = self._targets(batch, follows, next_values, fresh)
         values = self.network(obs)
         target = torch.as_tensor(targets.reshape(-1, 2), dtype=torch.float32, device=self.device)
         error = (values[:, :2] - target) ** 2
@@ -290,17 +286,21 @@ class TDCritic(CriticHandle, LearnsStreams):
         self.updates += 1
 
     def _targets(
-        self, batch: Step, follows: BoolArray, next_values: npt.NDArray[Any]
+        self,
+        batch: Step,
+        follows: BoolArray,
+        next_values: FloatArray,
+        fresh: FloatArray | None,
     ) -> FloatArray:
         gamma_ext, gamma_int, int_bootstrap = self._streams
         assert gamma_ext is not None
         assert gamma_int is not None
         next_ext = np.where(batch.terminated, 0.0, next_values[..., 0])
-        next_int = next_values[..., 1]
+        next_int = next_value_int(
+            int_bootstrap, next_values[..., 1], fresh, batch.terminated, batch.truncated
+        )
         follows_int = follows
-        if int_bootstrap == "none":
-            next_int = np.where(batch.terminated, 0.0, next_int)
-        elif int_bootstrap == "reset":
+        if int_bootstrap == "reset":
             follows_int = follows | batch.terminated | batch.truncated
         return np.stack(
             [
@@ -309,6 +309,11 @@ class TDCritic(CriticHandle, LearnsStreams):
             ],
             axis=-1,
         )
+
+    def _on_host(self, values: torch.Tensor, like: BoolArray) -> FloatArray:
+        """Return values as an array of shape (segments, length, outputs)."""
+        array: FloatArray = values.double().cpu().numpy().reshape(*like.shape, -1)
+        return array
 
     def _tensors(self, packed: Packed) -> list[torch.Tensor]:
         # as_tensor shares memory with numpy: nothing here is kept beyond the call.

@@ -33,6 +33,7 @@ from adops_wrappers import (
     IntrinsicReturnNormalizer,
     IntrinsicRewardWrapper,
     PBIMWrapper,
+    next_value_int,
 )
 from adops_wrappers.shaping.advantage import AdvantageFloor, AdvantageSum
 
@@ -368,16 +369,16 @@ def bootstrap(
     observation where truncated. The intrinsic stream follows `mode` (--int-bootstrap), but never
     bootstraps past an end at which the method settled its debt: that would count twice.
     """
-    ended = (terminated | truncated)[:, None]
-    at_end = np.where(terminated[:, None], 0.0, final)
+    ended, fresh = terminated | truncated, values[1:]
+    next_values = np.where(ended[:, None], final, fresh)
+    goes_on = np.where(ended[:, None], 0.0, np.ones_like(final))
+    next_ext, next_int = next_values[:, 0], next_values[:, 1]
+    next_ext[terminated] = 0.0
+    next_int[:] = next_value_int(mode, next_int, fresh[:, 1], terminated, truncated)
     if settles_debt:
-        at_end[:, 1] = 0.0
-    elif mode == "final":
-        at_end[:, 1] = final[:, 1]
-    next_values = np.where(ended, at_end, values[1:])
-    goes_on = np.where(ended, 0.0, np.ones_like(at_end))
-    if mode == "reset" and not settles_debt:
-        next_values[:, 1], goes_on[:, 1] = values[1:, 1], 1.0
+        next_int[ended] = 0.0
+    elif mode == "reset":
+        goes_on[:, 1] = 1.0
     return next_values, goes_on
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from adops_wrappers.core import IntBootstrap, ShapingCore
+from adops_wrappers.bootstrap import IntBootstrap
+from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import AnyCritic
 from adops_wrappers.estimates import Potential
 from adops_wrappers.inspect.recorder import Frames, RecorderCore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from adops_wrappers.core import IntBootstrap
+from adops_wrappers.bootstrap import IntBootstrap
 from adops_wrappers.methods import Method
 
 

@@ -15,7 +15,7 @@ from typing_extensions import (
     is_typeddict,
 )
 
-from adops_wrappers.core import IntBootstrap
+from adops_wrappers.bootstrap import IntBootstrap
 from adops_wrappers.critic import AnyCritic
 from adops_wrappers.methods import METHODS, WRAPPER_NAMES, Method
 from adops_wrappers.shaper import constructor_settings

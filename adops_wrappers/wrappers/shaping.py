@@ -13,7 +13,8 @@ from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, FloatArray, independent, one_per_row, to_numpy
-from adops_wrappers.core import IntBootstrap, ShapingCore
+from adops_wrappers.bootstrap import IntBootstrap
+from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import AnyCritic
 from adops_wrappers.episodes import split_reset_mask, tracker_below
 from adops_wrappers.estimates import Potential

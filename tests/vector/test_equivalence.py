@@ -14,7 +14,7 @@ from tests import toolkit as tk
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 STEPS, SEED, UPDATE_EVERY, UPDATES = 60, 11, 4, 10
-ADOPS = {"gamma_ext": tk.GAMMA_EXT, "gamma_int": tk.GAMMA_INT}
+ADOPS = {"gamma_ext": tk.GAMMA_EXT, "gamma_int": tk.GAMMA_INT, "add_to_reward": True}
 RAMP = {"ramp_updates": UPDATES, "update_every": UPDATE_EVERY}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "none": ("none", {"intrinsic_scale": 0.3}),
