@@ -31,12 +31,10 @@ from research.analysis.labels import LATE, LATE_SHARE
 from research.design import Arm, Cell, Question, in_rounds
 from research.sweeping.cells import paper_cells
 
-LATE_RAW, LATE_A, LATE_GUARDED = LATE_METHODS = [
-    f"{LATE}{method}" for method in ("raw", "ADOPS on A", "guarded")
-]
+LATE_METHODS = [f"{LATE}{method}" for method in ("raw", "ADOPS on A", "guarded")]
 METHODS = design.METHODS | {late: design.METHODS[late.removeprefix(LATE)] for late in LATE_METHODS}
 
-CANDIDATES = ("ADOPS on A", "guarded", LATE_A, LATE_GUARDED)
+CANDIDATES = ("ADOPS on A", "guarded", *LATE_METHODS[1:])
 """Methods that are held to the goal of both regimes, with 20 seeds on every grid."""
 GRIDS = ("KeyDoor", "KeyDoorTV", "TVCorridor", "KeyDoorCoin")
 MINIATURE = "MiniZuma"
