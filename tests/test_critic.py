@@ -44,6 +44,7 @@ def vector_stack(critic: Any, mode: AutoresetMode, copy: bool = True, longest: i
         critic,
         gamma_ext=tk.GAMMA_EXT,
         gamma_int=tk.GAMMA_INT,
+        add_to_reward=True,
     )
 
 

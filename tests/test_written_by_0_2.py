@@ -29,6 +29,7 @@ from adops_wrappers import (
     reshape,
     stack_state_dict,
 )
+from tests import toolkit as tk
 
 OLD = Path(__file__).parent / "written_by_0_2"
 METHODS: dict[str, dict[str, Any]] = {
@@ -45,7 +46,7 @@ OBSERVATIONS = np.arange(4)
 
 def cliff() -> Any:
     return gym.make_vec(
-        "CliffWalking-v1",
+        tk.CLIFF,
         num_envs=2,
         vectorization_mode="sync",
         vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
