@@ -137,7 +137,8 @@ def row_of(task: Task, arm: Arm, seed: int, run_dir: Path, commit: str) -> Row:
     config, metrics = read_config(run_dir), read_metrics(run_dir)
     returns = np.array([float(x or "nan") for x in metrics["charts/episodic_return_recent"]])
     steps = np.array([int(x) for x in metrics["global_step"]])
-    tenths = np.linspace(0, len(returns), 21).astype(int)[1:] - 1
+    speeds = np.array([float(x) for x in metrics["charts/SPS"]])
+    twentieths = np.linspace(0, len(returns), 21).astype(int)[1:] - 1
     above = np.flatnonzero(returns >= 1000.0)
     episodes, solved = "", returns[-1] >= task.solved
     if task.name.startswith("DeepSea"):
@@ -153,8 +154,8 @@ def row_of(task: Task, arm: Arm, seed: int, run_dir: Path, commit: str) -> Row:
         "steps_to_1000": str(steps[above[0]]) if len(above) else "",
         "episodes_to_solve": episodes,
         "rooms": _last(metrics, "charts/rooms"),
-        "hours": f"{round(float(_last(metrics, 'wall_time') or 0) / 3600, 3):.6g}",
-        "curve": " ".join(f"{value:.4g}" for value in returns[tenths]),
+        "hours": f"{(np.diff(steps, prepend=0) / speeds).sum() / 3600:.3g}",
+        "curve": " ".join(f"{value:.4g}" for value in returns[twentieths]),
         "commit": commit,
         "versions": json.dumps(config["versions"]),
         "machine": platform.machine(),

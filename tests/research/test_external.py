@@ -70,6 +70,8 @@ def test_a_finished_run_becomes_a_row_and_is_not_run_again(
         float(metrics["charts/episodic_return_recent"][-1]), rel=1e-5
     )
     assert int(row["steps"]) == 5 * 32
+    seconds = sum(32 / float(speed) for speed in metrics["charts/SPS"])
+    assert float(row["hours"]) == pytest.approx(seconds / 3600, rel=1e-2)
     settings = json.loads(row["settings"])
     assert settings["scale_adv"] is True
     assert settings["normalize_intrinsic"] == "rms"  # what `auto` stood for
