@@ -136,6 +136,7 @@ class ShowsNoise(Layer):
         high: float | None = None,
         autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
+        given = dict(locals())
         if action is None and place is None:
             raise ValueError(
                 "A NoisyTV needs an action that switches it on, a place where it is in sight, or "
@@ -148,18 +149,7 @@ class ShowsNoise(Layer):
         self.screen = Screen(layout, from_spec(screen), channels, low, high)
         # Not `episodes`, which a wrapper above would follow: it must see what is shown.
         self.tracker = EpisodeTracker(layout)
-        self._wrap(
-            env,
-            layout,
-            ShowsNoise.__init__,
-            action=action,
-            place=place,
-            screen=screen,
-            channels=channels,
-            low=low,
-            high=high,
-            autoreset_mode=autoreset_mode,
-        )
+        self._wrap(env, layout, ShowsNoise.__init__, given)
 
     def _show(self, batch: Pixels, rows: BoolArray, obs: Any) -> Pixels:
         """Draw on the rows in which the TV is on and in sight; `obs` is what `place` looks at."""

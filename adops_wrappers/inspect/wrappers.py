@@ -88,27 +88,12 @@ class Records(Layer):
         potential: Potential | None = None,
         autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
+        given = dict(locals())
         shaping: Any = find_layer(env, ComposesShaper)
         if shaping is None:
             env = shaping = make_shaping("none", env, autoreset_mode=autoreset_mode)
             shaping.passes_through, shaping.needs_intrinsic = True, False
-        self._wrap(
-            env,
-            self.layout_of(env, autoreset_mode),
-            Records.__init__,
-            path=path,
-            critic=critic,
-            frames=frames,
-            frame_size=frame_size,
-            frame_rows=frame_rows,
-            gamma_ext=gamma_ext,
-            gamma_int=gamma_int,
-            ext_coef=ext_coef,
-            int_coef=int_coef,
-            int_bootstrap=int_bootstrap,
-            potential=potential,
-            autoreset_mode=autoreset_mode,
-        )
+        self._wrap(env, self.layout_of(env, autoreset_mode), Records.__init__, given)
         shaping.core.consult(
             from_spec(critic), int_bootstrap=int_bootstrap, potential=from_spec(potential)
         )

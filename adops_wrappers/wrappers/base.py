@@ -29,7 +29,11 @@ if TYPE_CHECKING:
             """Check the kind of `env` and describe it."""
 
         def _wrap(
-            self, env: Any, layout: EnvLayout, constructor: Callable[..., None], **arguments: Any
+            self,
+            env: Any,
+            layout: EnvLayout,
+            constructor: Callable[..., None],
+            given: dict[str, Any],
         ) -> None: ...
 
 else:
@@ -55,10 +59,10 @@ class SingleEnvWrapper(SingleBase, RecordConstructorArgs):
         env: Any,
         layout: EnvLayout,
         constructor: Callable[..., None],
-        **arguments: Any,
+        given: dict[str, Any],
     ) -> None:
-        """Call the constructors of Gymnasium; the arguments are recorded for `env.spec`."""
-        record_arguments(self, constructor, **arguments)
+        """Call the constructors of Gymnasium; `given`, the arguments, goes into `env.spec`."""
+        record_arguments(self, constructor, given)
         gym.Wrapper.__init__(self, env)
 
 
@@ -78,7 +82,7 @@ class VectorEnvWrapper(VectorBase):
         env: Any,
         layout: EnvLayout,
         constructor: Callable[..., None],
-        **arguments: Any,
+        given: dict[str, Any],
     ) -> None:
         """Call the constructor of Gymnasium; vector envs have no spec of their wrappers."""
         VectorWrapper.__init__(self, env)

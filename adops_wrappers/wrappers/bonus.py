@@ -212,6 +212,7 @@ class AsksSource(Layer):
         quiet_steps: int = 0,
         autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
+        given = dict(locals())
         layout, scale = self.layout_of(env, autoreset_mode), from_spec(normalizer)
         if isinstance(scale, str):
             rule: Any = scale
@@ -219,15 +220,7 @@ class AsksSource(Layer):
         self.runner = SourceRunner(
             from_spec(source), layout, scale, tracker_below(env), quiet_steps
         )
-        self._wrap(
-            env,
-            layout,
-            AsksSource.__init__,
-            source=source,
-            normalizer=normalizer,
-            quiet_steps=quiet_steps,
-            autoreset_mode=autoreset_mode,
-        )
+        self._wrap(env, layout, AsksSource.__init__, given)
 
     @property
     def episodes(self) -> EpisodeTracker:

@@ -81,6 +81,7 @@ class ComposesShaper(Layer):
         autoreset_mode: AutoresetMode | str | None = None,
         **settings: Any,
     ) -> None:
+        given = dict(locals())
         self.method = _declaration(from_spec(method))
         scale = _checks.non_negative("intrinsic_scale", intrinsic_scale)
         agent = settings_for_agent(self.method, add_to_reward, int_bootstrap, settings)
@@ -110,19 +111,7 @@ class ComposesShaper(Layer):
         self.needs_intrinsic = not self.method.needs_potential
         """Whether a step without F is an error; otherwise F = 0 there."""
         self.add_to_reward = agent.add_to_reward
-        self._wrap(
-            env,
-            layout,
-            ComposesShaper.__init__,
-            method=method,
-            critic=critic,
-            potential=potential,
-            add_to_reward=add_to_reward,
-            intrinsic_scale=intrinsic_scale,
-            int_bootstrap=int_bootstrap,
-            autoreset_mode=autoreset_mode,
-            **settings,
-        )
+        self._wrap(env, layout, ComposesShaper.__init__, given)
 
     @property
     def shaper(self) -> Shaper:

@@ -37,20 +37,21 @@ def from_spec(value: Any) -> Any:
 
 
 def record_arguments(
-    wrapper: RecordConstructorArgs, constructor: Callable[..., None], **given: Any
+    wrapper: RecordConstructorArgs, constructor: Callable[..., None], given: dict[str, Any]
 ) -> None:
-    """Record the arguments that are not the defaults of `constructor`, for `wrapper.spec`.
+    """Record for `wrapper.spec` what was given to a constructor and is not its default.
 
-    The constructor calls this before Gymnasium's own. Where a subclass has recorded its own
-    arguments already, by `RecordConstructorArgs.__init__`, those count.
+    The constructor calls this, with its own `locals()`, before Gymnasium's. Where a subclass has
+    recorded its own arguments already, by `RecordConstructorArgs.__init__`, those count. A `bonus`
+    is not recorded: it has become a wrapper below.
     """
-    defaults = {p.name: p.default for p in inspect.signature(constructor).parameters.values()}
-    plain = {name: _recordable(value) for name, value in given.items()}
-    changed = {
-        name: value
-        for name, value in plain.items()
-        if name not in defaults or value != defaults[name]
-    }
+    changed = {name: _recordable(value) for name, value in given.get("settings", {}).items()}
+    for parameter in inspect.signature(constructor).parameters.values():
+        name = parameter.name
+        if name not in ("self", "env", "settings", "bonus"):
+            value = _recordable(given[name])
+            if value != parameter.default:
+                changed[name] = value
     RecordConstructorArgs.__init__(wrapper, **changed)
 
 
