@@ -191,8 +191,8 @@ class CriticHandle:
                 "This critic already learns from another stack, and one critic learns from one. "
                 "A stack that should only read its values, as for evaluation, takes "
                 "critic.evaluate in its place, or is stepped within evaluation_mode(env). To learn "
-                "from many environments, wrap them as one vector env; to go on with a new stack, "
-                "close() the old one."
+                "from many environments, wrap them as one vector env; to continue with a new "
+                "stack, close() the old one."
             )
         self._learner = weakref.ref(core)
 

@@ -164,9 +164,10 @@ def row_of(task: Task, arm: Arm, seed: int, run_dir: Path, commit: str) -> Row:
 
 
 def _resolved(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with what `auto` stood for."""
+    """Return settings with what `auto` stood for, and without the place where the run was made."""
     size = args["normalize_intrinsic"]
-    return {**args, "normalize_intrinsic": usual_size(args["bonus"]) if size == "auto" else size}
+    kept = {name: value for name, value in args.items() if name not in ("run_dir", "resume")}
+    return {**kept, "normalize_intrinsic": usual_size(args["bonus"]) if size == "auto" else size}
 
 
 def bad_episodes(metrics: Mapping[str, Sequence[str]]) -> Iterator[float]:

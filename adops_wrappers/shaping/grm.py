@@ -8,8 +8,6 @@ keep Σ γ^t F′_t = 0 over an episode, so that no choice of actions changes th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from hashlib import blake2b
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,16 +17,18 @@ from typing_extensions import Unpack
 from adops_wrappers import _checks
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Shaper, Transition, restore_array
+from adops_wrappers.shaping.matching import (
+    PROBED_LENGTHS,
+    TOLERANCE,
+    MatchingFunction,
+    check_matching,
+    not_fully_matching,
+    weights_of,
+)
 from adops_wrappers.wrappers.named import PlainSettings, wrapper_of
 
-MatchingFunction = Callable[[int, int, bool], float]
-"""`matching(t, t_prime, final)`: the share of f_{t′} that is taken back at step t; `final` says
-that t is the episode's last step."""
-
-PROBED_LENGTHS = 64
 SHORT_RING = 128
 """Steps that GRM makes room for at the start; the ring of a longer delay grows when needed."""
-_MATCHING_TOLERANCE = 1e-9
 
 
 class RewardMatching(Shaper):
@@ -197,7 +197,7 @@ class MatchedGRM(RewardMatching):
 
     def __init__(self, num_envs: int = 1, *, matching: MatchingFunction, **common: Any) -> None:
         super().__init__(num_envs, **common)
-        self.matching_weights = _check_matching(matching)
+        self.matching_weights = check_matching(matching)
         """A fingerprint of the weights: functions themselves cannot be compared."""
         self.matching = matching
         self.elapsed = np.zeros(self.num_envs, dtype=np.int64)
@@ -224,7 +224,7 @@ class MatchedGRM(RewardMatching):
             for t in np.unique(self.elapsed[group]).tolist():
                 rows = np.flatnonzero(group & (self.elapsed == t))
                 self.history[rows, t] = f[rows]
-                weights = _weights(self.matching, t, final)
+                weights = weights_of(self.matching, t, final)
                 given_back = np.flatnonzero(weights)
                 with np.errstate(over="ignore"):
                     interest = weights[given_back] * self.gamma ** (given_back - float(t))
@@ -239,10 +239,10 @@ class MatchedGRM(RewardMatching):
 
     def _check_fully_matched(self, rows: npt.NDArray[np.intp], length: int) -> None:
         totals = self.matched[rows, :length]
-        wrong = np.argwhere(np.abs(totals - 1.0) > _MATCHING_TOLERANCE)
+        wrong = np.argwhere(np.abs(totals - 1.0) > TOLERANCE)
         if len(wrong):
             row, t_prime = wrong[0]
-            raise _not_fully_matching(int(t_prime), length, float(totals[row, t_prime]))
+            raise not_fully_matching(int(t_prime), length, float(totals[row, t_prime]))
 
     def state_dict(self) -> dict[str, Any]:
         """Return F̄ and the running episodes."""
@@ -287,49 +287,6 @@ def make_grm(
     if isinstance(delay, float) and math.isinf(delay) and delay > 0:
         return PBIM(num_envs, **common)
     return GRM(num_envs, delay=delay, **common)  # type: ignore[arg-type]
-
-
-def _weights(matching: MatchingFunction, t: int, final: bool) -> FloatArray:
-    return np.array([matching(t, t_prime, final) for t_prime in range(t + 1)], dtype=np.float64)
-
-
-def _check_matching(matching: MatchingFunction) -> str:
-    if not callable(matching):
-        raise TypeError(
-            f"matching must be a function (t, t_prime, final) -> weight, got {matching!r}."
-        )
-    shape = (PROBED_LENGTHS, PROBED_LENGTHS)
-    on_the_way, at_the_end = np.zeros(shape), np.zeros(shape)
-    for t, t_prime in np.ndindex(shape):
-        for table, final in ((on_the_way, False), (at_the_end, True)):
-            weight = float(matching(t, t_prime, final))
-            if not 0.0 <= weight <= 1.0:
-                raise ValueError(
-                    f"matching(t={t}, t_prime={t_prime}, final={final}) returned {weight}; "
-                    "weights lie in [0, 1]."
-                )
-            if t_prime > t and weight != 0.0:
-                raise ValueError(
-                    f"matching looks ahead: matching(t={t}, t_prime={t_prime}, final={final}) "
-                    f"returned {weight}, but a bonus that is still to come (t_prime > t) cannot "
-                    "be taken back. Return 0 there."
-                )
-            table[t, t_prime] = weight
-    before = np.vstack([np.zeros(PROBED_LENGTHS), np.cumsum(on_the_way, axis=0)[:-1]])
-    totals = np.where(np.tri(PROBED_LENGTHS, dtype=bool), before + at_the_end, 1.0)
-    wrong = np.argwhere(np.abs(totals - 1.0) > _MATCHING_TOLERANCE)
-    if len(wrong):
-        last, t_prime = (int(index) for index in wrong[0])
-        raise _not_fully_matching(t_prime, last + 1, float(totals[last, t_prime]))
-    return blake2b(on_the_way.tobytes() + at_the_end.tobytes(), digest_size=8).hexdigest()
-
-
-def _not_fully_matching(t_prime: int, length: int, total: float) -> ValueError:
-    return ValueError(
-        f"matching is not fully matching: in an episode of {length} steps the weights of "
-        f"t_prime={t_prime} sum to {total:.9g} instead of 1. What is left must be matched at "
-        "the last step, where final=True."
-    )
 
 
 _NORMALIZED: dict[str, Any] = {"presets": {"normalize": True}, "remembers_episode": True}

@@ -6,7 +6,7 @@ A method is not a wrapper but a `Shaper`, which goes into either of the two.
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -136,9 +136,10 @@ class ComposesShaper(Layer):
         """Restore a `state_dict()`."""
         self.core.load_state_dict(state)
 
-    def _read(self, info: dict[str, Any], key: str) -> Column | None:
-        """Return what `info` has under a key, or None if no row has anything."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        def _read(self, info: dict[str, Any], key: str) -> Column | None:
+            """Return what `info` has under a key, or None if no row has anything."""
 
     def _shape(
         self,

@@ -74,6 +74,7 @@ def test_a_finished_run_becomes_a_row_and_is_not_run_again(
     assert float(row["hours"]) == pytest.approx(seconds / 3600, rel=1e-2)
     settings = json.loads(row["settings"])
     assert settings["scale_adv"] is True
+    assert str(tmp_path) not in row["settings"]
     assert settings["normalize_intrinsic"] == "rms"  # what `auto` stood for
     # 40 episodes of 4 steps, of which the file tells how many were bad.
     bad = list(external.bad_episodes(metrics))
