@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector.utils import concatenate, create_empty_array
 
+from adops_wrappers.backends import HOST, Backend, backend_of, is_tensor, namespace
 from adops_wrappers.shaper import BoolArray as BoolArray
 from adops_wrappers.shaper import FloatArray as FloatArray
 
@@ -25,26 +27,31 @@ def to_numpy(values: Any) -> npt.NDArray[Any]:
 
 
 def to_float64(values: Any) -> FloatArray:
-    """Return a float64 copy that shares no memory with `values`."""
-    if type(values) is not np.ndarray and hasattr(values, "detach"):
-        # numpy has no bfloat16: torch converts before numpy sees the tensor.
-        values = values.detach().cpu().double().numpy()
-    return np.array(values, dtype=np.float64)
+    """Return a float64 copy in NumPy that shares no memory with `values`."""
+    return HOST.floats("values", values)  # type: ignore[no-any-return]
 
 
 def one_per_row(
-    what: str, values: Any, rows: int, of: Literal["environments", "observations"]
+    what: str,
+    values: Any,
+    rows: int,
+    of: Literal["environments", "observations"],
+    backend: Backend | None = HOST,
 ) -> FloatArray:
-    """Return a float64 copy of shape (rows,), or raise unless there is one value for each row."""
-    if type(values) is np.ndarray and values.shape == (rows,):
+    """Return a float64 copy of shape (rows,), or raise unless there is one value for each row.
+
+    It is in `backend`, or with None wherever the values are.
+    """
+    if type(values) is np.ndarray and values.shape == (rows,) and backend is HOST:
         return values.astype(np.float64)  # the usual case; always a copy
-    array = to_float64(values)
-    if array.size != rows or array.shape not in ((), (1,), (rows,), (rows, 1)):
+    array = (backend or backend_of(values)).floats(what, values)
+    shape = tuple(array.shape)
+    if math.prod(shape) != rows or shape not in ((), (1,), (rows,), (rows, 1)):
         raise ValueError(
             f"{what} must hold one value for each of {rows} {of}, of shape ({rows},) or "
-            f"({rows}, 1); got shape {array.shape}."
+            f"({rows}, 1); got shape {shape}."
         )
-    return array.reshape(rows)
+    return array.reshape(rows)  # type: ignore[no-any-return]
 
 
 def copy_observation(obs: Any) -> Any:
@@ -57,11 +64,20 @@ def copy_observation(obs: Any) -> Any:
         return {key: copy_observation(value) for key, value in obs.items()}
     if type(obs) is tuple:
         return tuple(copy_observation(value) for value in obs)
+    if is_tensor(obs):
+        return obs  # an array of JAX never changes
     return deepcopy(obs)
 
 
 def independent(*arrays: Any) -> list[Any]:
     """Return copies of arrays or scalars, which share no memory with what was given."""
+    first = arrays[0] if arrays else None
+    if hasattr(first, "detach") and all(
+        hasattr(array, "detach") and array.shape == first.shape and array.dtype == first.dtype
+        for array in arrays
+    ):
+        # One operation on the device for all of them.
+        return list(namespace(first).stack(arrays).unbind())
     copies = []
     for array in arrays:
         copies.append(array.copy() if type(array) is np.ndarray else copy_observation(array))
@@ -95,6 +111,8 @@ def same_observation(first: Any, second: Any) -> bool:
             and len(first) == len(second)
             and all(map(same_observation, first, second))
         )
+    if hasattr(first, "detach") and hasattr(second, "detach"):
+        return _same_tensors(first, second)
     left = first if type(first) is np.ndarray else to_numpy(first)
     right = second if type(second) is np.ndarray else to_numpy(second)
     if left.shape != right.shape:
@@ -106,6 +124,36 @@ def same_observation(first: Any, second: Any) -> bool:
         if differ.any() and not _are_nan(one[differ], other[differ]):
             return False
     return True
+
+
+def _same_tensors(first: Any, second: Any) -> bool:
+    if first.shape != second.shape or first.device != second.device:
+        return False
+    same = (first == second) | ((first != first) & (second != second))
+    return bool(same.all())
+
+
+def token_of(obs: Any) -> Any:
+    """Return what tells a tensor on a device from others, and from itself after a change.
+
+    Comparing contents would wait for the device. None for what lives on the host, the contents of
+    which are cheap to compare. Whoever keeps a token keeps the tensor, too: its address could be
+    given to another.
+    """
+    if isinstance(obs, Mapping):
+        tokens = {key: token_of(part) for key, part in obs.items()}
+        return tuple(tokens.items()) if any(t is not None for t in tokens.values()) else None
+    if isinstance(obs, tuple):
+        parts = tuple(map(token_of, obs))
+        return parts if any(part is not None for part in parts) else None
+    if not is_tensor(obs):
+        return None
+    if not hasattr(obs, "detach"):
+        return id(obs)  # JAX
+    if obs.device.type == "cpu":
+        return None
+    version = 0 if obs.is_inference() else obs._version  # tensors of inference mode count none
+    return obs.data_ptr(), obs.dtype, obs.shape, obs.stride(), version
 
 
 def _are_nan(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> bool:
@@ -140,6 +188,33 @@ def replace_rows(space: gym.Space[Any], batch: Any, rows: BoolArray, replacement
     for row, observation in zip(np.flatnonzero(rows), _rows(space, replacement), strict=True):
         merged[row] = observation
     return stack_rows(space, merged)
+
+
+def merge_rows(batch: Any, rows: Any, others: Any) -> Any:
+    """Return a batch of tensors with other observations in `rows`, without looking at the mask.
+
+    `others` is a batch of as many rows, or a sequence of single observations in which None stands
+    for a row that has none.
+    """
+    if isinstance(batch, Mapping | tuple):
+        keys = batch.keys() if isinstance(batch, Mapping) else range(len(batch))
+        whole = isinstance(others, Mapping | tuple)
+        parts = {
+            key: merge_rows(
+                batch[key],
+                rows,
+                others[key] if whole else [None if row is None else row[key] for row in others],
+            )
+            for key in keys
+        }
+        return parts if isinstance(batch, Mapping) else tuple(parts.values())
+    xp = namespace(batch)
+    if isinstance(others, list) or getattr(others, "dtype", None) == np.dtype(object):
+        present = [batch[i] if row is None else row for i, row in enumerate(others)]
+        others = xp.stack([backend_of(batch).alike(batch, row) for row in present])
+    elif not is_tensor(others):
+        others = backend_of(batch).alike(batch, others)
+    return xp.where(rows.reshape(-1, *[1] * (batch.ndim - 1)), others, batch)
 
 
 def batch_length(space: gym.Space[Any], batch: Any) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
-
+from adops_wrappers.backends import namespace
 from adops_wrappers.shaper import BoolArray, FloatArray
 
 IntBootstrap = Literal["final", "reset", "none"]
@@ -31,8 +30,10 @@ def next_value_int(
         truncated: Whether it was cut off.
     """
     if int_bootstrap == "none":
-        return np.where(terminated, 0.0, final)
+        ended: FloatArray = namespace(final).where(terminated, 0.0, final)
+        return ended
     if int_bootstrap == "reset":
         assert fresh is not None
-        return np.where(terminated | truncated, fresh, final)
+        continued: FloatArray = namespace(final).where(terminated | truncated, fresh, final)
+        return continued
     return final

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, get_args
 
@@ -11,15 +10,14 @@ from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
-from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation
+from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, to_host
+from adops_wrappers.backends import HOST, Backend, namespace, times, with_rows
 from adops_wrappers.bootstrap import IntBootstrap, next_value_int
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
 from adops_wrappers.estimates import Estimates, Potential, chosen_advantage, potential_values
+from adops_wrappers.reward_checks import LARGE_REWARD, RewardChecks
 from adops_wrappers.shaper import Shaper, Transition
-
-LARGE_REWARD = 1e8
-"""Beyond this a float32 learner no longer sees an extrinsic reward of order 1 next to F′."""
 
 
 class Outcome(NamedTuple):
@@ -91,17 +89,23 @@ class ShapingCore(KeepsSettings):
         self.potential = potential
         self.int_bootstrap = _checked_bootstrap(int_bootstrap, layout)
         self.intrinsic_scale = _checks.non_negative("intrinsic_scale", intrinsic_scale)
+        self.checks = RewardChecks(shaper.describe, self.episodes)
+        self._backend: Backend | None = None
         self._zeros = np.zeros(layout.num_envs)
         self._now: Estimates | None = None
         self._seen_version = -1
         self._acted_on: Any = None
-        self._warned_large = False
         self.observers: list[Observer] = []
         """Whoever is shown the transitions, by `join`."""
         if self.critic is not None or potential is not None:
             self.episodes.keep_observation()
         if consults_critic and self.critic is not None:
             self.critic.attach(layout, shaper.discounts, self.int_bootstrap)
+
+    @property
+    def backend(self) -> Backend:
+        """Where the env's rewards are: NumPy before the first step."""
+        return self._backend or HOST
 
     def consult(
         self,
@@ -145,6 +149,9 @@ class ShapingCore(KeepsSettings):
         # Raised here and not at construction: AsyncVectorEnv passes on what a reset raises.
         if self.critic is not None:
             self.critic.require_agent_in_this_process()
+        self.checks.report()
+        if mask is not None and self._backend is not None:
+            mask = self._backend.masks(mask)
         if self._moves_episodes:
             self.episodes.reset(obs, mask)
         if self.critic is not None:
@@ -152,7 +159,7 @@ class ShapingCore(KeepsSettings):
         self.shaper.reset(mask)
         self._now = None
         for observer in self.observers:
-            observer.reset(mask)
+            observer.reset(mask if mask is None else to_host(mask))
 
     def before_step(self) -> None:
         """Look at s before the env overwrites it."""
@@ -170,6 +177,8 @@ class ShapingCore(KeepsSettings):
                 self._now = None
         if self._now is None:
             self._now = self._estimate(self._acted_on, episodes.elapsed)
+        if critic is not None:
+            critic.observations_change()
 
     def _let_learn(self, critic: CriticHandle) -> None:
         critic.learn_from(self)
@@ -181,6 +190,25 @@ class ShapingCore(KeepsSettings):
         self.observers.append(observer)
         if observer.needs_observations:
             self.episodes.keep_observation()
+
+    def settle(self, backend: Backend) -> None:
+        """Compute where the env's rewards are; asked at every step, in case they move."""
+        if self._moves_episodes:
+            self.episodes.settle(backend)
+        if backend is self._backend:
+            return
+        if self.shaper.numpy_only and backend is not HOST:
+            raise TypeError(
+                f"{self.shaper.describe()} computes in NumPy, and the env's rewards are tensors "
+                f"({backend}). Put gymnasium's ArrayConversion to NumPy below the wrappers of this "
+                "package, or choose another method."
+            )
+        self._backend, self._zeros = backend, backend.zeros(self.layout.num_envs)
+        self.shaper.move_to(backend)
+        if self.critic is not None:
+            self.critic.report_with(self.checks)
+        if self._now is not None:
+            self._now = self._now.moved_to(backend)
 
     def advance(self, obs: Any, ended: BoolArray, info: dict[str, Any]) -> BoolArray:
         """Follow what the env did; return the rows for which it was a real transition."""
@@ -203,21 +231,22 @@ class ShapingCore(KeepsSettings):
         """Return F′ for the step that `advance` has just followed."""
         assert self._now is not None
         now, episodes = self._now, self.episodes
-        if not np.isfinite(reward + intrinsic).all():
-            self._check_finite(reward, intrinsic)
+        on_host = self._backend is HOST
+        if on_host and not np.isfinite(reward + intrinsic).all():
+            self.checks.refuse_what_is_not_finite(reward, intrinsic)
         # `last_obs` comes last: the agent asks about it next, and a network with preallocated
         # outputs keeps one answer only. It is s′, except in rows already reset (SAME_STEP).
         advantage_ext = final = final_values = None
         if now.q_ext is not None or (self.critic is not None and self.critic.gives_q_of_actions):
             advantage_ext = self._advantage_ext(now, action)
         if episodes.resets_within_step and (self.critic or self.potential) is not None:
-            final = self._look_at_final_rows()
+            final = self._look_at_final_rows(now, truncated & ~terminated)
         after = next_values = self._estimate(episodes.last_obs, episodes.elapsed)
         if final is not None:
             next_values, final_values = self._put_in_place(after, final)
         transition = Transition(
             reward=reward,
-            intrinsic=self.intrinsic_scale * intrinsic,
+            intrinsic=times(self.intrinsic_scale, intrinsic),
             value_ext=now.value_ext,
             value_int=now.value_int,
             next_value_ext=next_values.value_ext,
@@ -232,8 +261,8 @@ class ShapingCore(KeepsSettings):
             next_potential=next_values.potential,
         )
         shaped = self.shaper.step(transition)
-        if not np.abs(shaped).max() <= LARGE_REWARD:  # NaN as well
-            self._check_size(shaped)
+        if on_host and not np.abs(shaped).max() <= LARGE_REWARD:  # NaN as well
+            self.checks.judge_size(shaped)
         self._now = after
         if self.observers:
             self._show(
@@ -242,9 +271,12 @@ class ShapingCore(KeepsSettings):
         return Outcome(shaped, final_values)
 
     def _show(self, transition: Transition) -> None:
+        if self._backend is not HOST:
+            transition = Transition._make(map(to_host, transition))
         if any(observer.needs_observations for observer in self.observers):
             transition = transition._replace(
-                observation=self._acted_on, next_observation=self.episodes.next_observations()
+                observation=to_host(self._acted_on),
+                next_observation=to_host(self.episodes.next_observations()),
             )
         # A copy of the list: an observer may remove itself.
         for observer in list(self.observers):
@@ -253,6 +285,7 @@ class ShapingCore(KeepsSettings):
 
     def close(self) -> None:
         """Let a critic that has learned from this stack learn from another."""
+        self.checks.report()
         if self.critic is not None:
             self.critic.leave(self)
 
@@ -268,34 +301,43 @@ class ShapingCore(KeepsSettings):
         if self.consults_critic and self.critic is not None:
             self._seen_version = self.critic.version
             rows = self.layout.num_envs
-            value_ext, value_int, q_ext = self.critic.estimate(obs, rows, unchanging=True)
+            value_ext, value_int, q_ext = self.critic.estimate(
+                obs, rows, unchanging=True, given=self.episodes.seen_obs, backend=self._backend
+            )
         if self.potential is None:
             return Estimates(value_ext, value_int, q_ext, None)
-        potential = potential_values(self.potential, self.layout, obs, elapsed)
+        potential = potential_values(self.potential, self.layout, obs, elapsed, self._backend)
         return Estimates(value_ext, value_int, q_ext, potential)
 
     def _advantage_ext(self, now: Estimates, action: Any) -> FloatArray | None:
         critic = self.critic if self.consults_critic else None
         space, valid = self.layout.action_space, self.episodes.valid
-        return chosen_advantage(now, critic, self._acted_on, action, valid, space)
+        acted_on, backend = self._acted_on, self._backend
+        return chosen_advantage(now, critic, acted_on, action, valid, space, backend)
 
-    def _look_at_final_rows(self) -> Estimates:
-        """Return the estimates of the final observations that a reset has replaced (SAME_STEP)."""
-        episodes = self.episodes
-        ended, final_obs = episodes.ended, episodes.final_observations()
-        time = episodes.steps[ended] + 1
-        value_ext = value_int = np.zeros(len(time))
+    def _look_at_final_rows(self, now: Estimates, cut_off: BoolArray) -> Estimates:
+        """Return the estimates of the last observations of the rows that were reset (SAME_STEP).
+
+        There is one for each of these rows; on a device one for each row (`with_rows`).
+        """
+        episodes, backend = self.episodes, self._backend or HOST
+        ended = episodes.ended
+        if not episodes.knows_final_obs:
+            episodes.note_unknown_ends()
+            where = namespace(cut_off).where
+            last = Estimates._make(None if v is None else where(cut_off, v, 0.0) for v in now)
+            return last.rows(ended) if backend is HOST else last
+        everything = backend is not HOST or (self.critic is not None and self.critic.fixed_batch)
+        obs = episodes.next_observations() if everything else episodes.final_observations()
+        time = (episodes.steps if everything else episodes.steps[ended]) + 1
+        value_ext = value_int = backend.zeros(len(time))
         if self.critic is not None:
             # Not through the handle's memory, which holds the full batch.
-            if self.critic.fixed_batch:
-                values = self.critic.evaluate(episodes.next_observations())
-                value_ext, value_int, _ = value_estimates(values, self.layout.num_envs)
-                value_ext, value_int = value_ext[ended], value_int[ended]
-            else:
-                values = self.critic.evaluate(final_obs)
-                value_ext, value_int, _ = value_estimates(values, len(time))
-        potential = potential_values(self.potential, self.layout, final_obs, time)
-        return Estimates(value_ext, value_int, None, potential)
+            answer = self.critic.evaluate(obs)
+            value_ext, value_int, _ = value_estimates(answer, len(time), backend)
+        potential = potential_values(self.potential, self.layout, obs, time, backend)
+        found = Estimates(value_ext, value_int, None, potential)
+        return found.rows(ended) if everything and backend is HOST else found
 
     def _put_in_place(
         self, after: Estimates, final: Estimates
@@ -304,55 +346,22 @@ class ShapingCore(KeepsSettings):
         ended = self.episodes.ended
         final_values = None
         if self.critic is not None:
-            final_values = (self._zeros.copy(), self._zeros.copy())
-            final_values[0][ended], final_values[1][ended] = final.value_ext, final.value_int
+            final_values = (
+                with_rows(self._zeros, ended, final.value_ext),
+                with_rows(self._zeros, ended, final.value_int),
+            )
         return after.with_rows(ended, final), final_values
-
-    def _check_finite(self, reward: FloatArray, intrinsic: FloatArray) -> None:
-        for name, values, advice in (
-            ("intrinsic reward", intrinsic, "check the source"),
-            ("extrinsic reward", reward, "check the env and the wrappers below"),
-        ):
-            bad = ~np.isfinite(values) & self.episodes.valid
-            if bad.any():
-                row = int(np.flatnonzero(bad)[0])
-                raise ValueError(
-                    f"The {name} of environment {row} is {values[row]} at step "
-                    f"{self.episodes.steps[row]} of its episode. Shaping needs finite values: "
-                    f"{advice}."
-                )
-
-    def _check_size(self, shaped: FloatArray) -> None:
-        size = np.abs(shaped)
-        row = int(np.argmax(size))
-        facts = (
-            f"{self.shaper.describe()} emitted F' = {shaped[row]:.3g} for environment {row}, "
-            f"{self.episodes.steps[row] + 1} steps into its episode"
-        )
-        if not np.isfinite(size[row]):
-            raise OverflowError(
-                f"{facts}: the debt of an episode grows like gamma**-length and has left float64. "
-                "Use a shorter episode, a larger gamma, or GRM with a small delay."
-            )
-        if not self._warned_large:
-            self._warned_large = True
-            warnings.warn(
-                f"{facts}. Beyond {LARGE_REWARD:g} a float32 learner loses the extrinsic reward; "
-                "debts grow like gamma**-length. Consider a shorter episode, a larger gamma, or "
-                "GRM with a small delay. (Shown once.)",
-                RuntimeWarning,
-                stacklevel=4,
-            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of all that a resumed run needs."""
+        self.checks.report()
         return {
             **self.settings_state(),
             "method": self.shaper.name,
             "shaper": self.shaper.state_dict(),
             "episodes": self.episodes.state_dict(),
             "last_obs": copy_observation(self.episodes.last_obs),
-            "warned_large": self._warned_large,
+            "warned_large": self.checks.warned_large,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -365,7 +374,7 @@ class ShapingCore(KeepsSettings):
         self.require_settings_of(state)
         self.shaper.load_state_dict(state["shaper"])
         self.episodes.load_state_dict(state["episodes"], state["last_obs"])
-        self._warned_large = bool(state["warned_large"])
+        self.checks.warned_large = bool(state["warned_large"])
         self._now = None
         if self.critic is not None:
             self.critic.follow(self, self.episodes, anew=True)

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from multiprocessing import current_process
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,12 @@ from adops_wrappers.arrays import (
     copy_observation,
     one_per_row,
     same_observation,
-    to_float64,
+    to_numpy,
+    token_of,
 )
+from adops_wrappers.backends import HOST, Backend, backend_of, namespace
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
+from adops_wrappers.reward_checks import RewardChecks
 from adops_wrappers.shaper import Transition
 
 
@@ -87,11 +90,14 @@ class CriticHandle:
         self.needs_observations = False
         """Whether the registered function learns: whether it has a method `observe(transition)`."""
         self._learner: weakref.ref[Any] | None = None
+        self._reports: weakref.WeakSet[Any] = weakref.WeakSet()
         self._q_ext_of: Callable[[Any, Any], Any] | None = None
         self._fn: Callable[[Any], Any] | None = None
         self._seen: Any = None
         self._answer: Any = None
         self._has_answer = False
+        self._tokens: tuple[Any, ...] = ()
+        """Tensors on a device to which the answer belongs; see `token_of`."""
         self.parameters: list[Any] = []
         """The network's, where they can be found: whether they have changed can be seen."""
         self._parameter_versions = 0
@@ -116,7 +122,12 @@ class CriticHandle:
         self.updated()
 
     def updated(self) -> None:
-        """Forget every earlier estimate, because the agent's parameters have changed."""
+        """Forget every earlier estimate, because the agent's parameters have changed.
+
+        What was wrong on a device since the last time is reported here.
+        """
+        for checks in list(self._reports):
+            checks.report()
         self.version += 1
         if self.parameters:
             self._parameter_versions = sum(map(_version_of, self.parameters))
@@ -129,7 +140,11 @@ class CriticHandle:
 
     def _forget(self) -> None:
         self._seen = self._answer = None
-        self._has_answer = False
+        self._has_answer, self._tokens = False, ()
+
+    def observations_change(self) -> None:
+        """Hear that the env is about to step, and may write into tensors that it has given out."""
+        self._tokens = ()
 
     def __call__(self, obs: Any) -> Any:
         """Return the agent's own output for `obs`, from memory if it is the last one seen."""
@@ -137,23 +152,38 @@ class CriticHandle:
             self.notice_update()
         return self._answer_to(obs, unchanging=False)
 
-    def _answer_to(self, obs: Any, *, unchanging: bool) -> Any:
-        if self._has_answer and same_observation(self._seen, obs):
+    def _answer_to(self, obs: Any, *, unchanging: bool, given: Any = None) -> Any:
+        if self._has_answer and self._recognises(obs, given):
             return self._answer
         answer = self.evaluate(obs)
         if self.remembers:
-            # A copy: envs with copy=False write the next observation into the same array.
-            self._seen = obs if unchanging else copy_observation(obs)
-            self._answer, self._has_answer = answer, True
+            CriticHandle.remember(self, obs, answer, unchanging=unchanging, given=given)
         return answer
 
-    def remember(self, obs: Any, answer: Any, *, unchanging: bool = False) -> None:
+    def _recognises(self, obs: Any, given: Any) -> bool:
+        token = token_of(obs)
+        if token is None:
+            return same_observation(self._seen, obs)
+        known = token in self._tokens or (given is not None and token_of(given) in self._tokens)
+        if known and given is not None:
+            self._tokens = (token, token_of(given))
+        return known
+
+    def remember(
+        self, obs: Any, answer: Any, *, unchanging: bool = False, given: Any = None
+    ) -> None:
         """Remember the agent's output for `obs`, so that no wrapper asks for it again.
 
-        With `unchanging` the caller promises never to write into `obs`: no copy is kept.
+        With `unchanging` the caller promises never to write into `obs`: no copy is kept. Of a
+        tensor on a device none ever is: the tensor itself is recognised until the env's next step,
+        and with it `given`, the tensor that the agent has of the same observation.
         """
-        self._seen = obs if unchanging else copy_observation(obs)
         self._answer, self._has_answer = answer, True
+        if (token := token_of(obs)) is not None:
+            self._seen, self._tokens = (obs, given), (token, token_of(given))
+        else:
+            # A copy: envs with copy=False write the next observation into the same array.
+            self._seen = obs if unchanging else copy_observation(obs)
 
     def require_agent_in_this_process(self) -> None:
         """Raise if this is a copy of a critic whose agent learns in another process."""
@@ -172,6 +202,10 @@ class CriticHandle:
 
         Only a critic that learns needs them.
         """
+
+    def report_with(self, checks: RewardChecks) -> None:
+        """Let checks that wait for a device be made at the next `updated()`."""
+        self._reports.add(checks)
 
     @property
     def learner(self) -> Any:
@@ -202,8 +236,8 @@ class CriticHandle:
             self._learner = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the learner out of a copy: it learns from the copy's stack."""
-        return {**self.__dict__, "_learner": None}
+        """Leave the stacks out of a copy, which serves copies of them."""
+        return {**self.__dict__, "_learner": None, "_reports": weakref.WeakSet()}
 
     def follow(
         self, owner: object, episodes: EpisodeTracker, *, acted_on: Any = None, anew: bool = False
@@ -248,15 +282,26 @@ class CriticHandle:
                 "fn(obs) -> (value_ext, value_int) before stepping the env."
             )
         # A network with preallocated outputs is about to overwrite the answer in memory.
-        self._has_answer, self._seen, self._answer = False, None, None
+        self._forget()
         return without_gradients(self._fn, obs)
 
-    def estimate(self, obs: Any, num_envs: int, *, unchanging: bool = False) -> ValueEstimates:
+    def estimate(
+        self,
+        obs: Any,
+        num_envs: int,
+        *,
+        unchanging: bool = False,
+        given: Any = None,
+        backend: Backend | None = HOST,
+    ) -> ValueEstimates:
         """Return the checked estimates for `obs`, a batch of `num_envs` (1 for a single env).
 
-        With `unchanging` the caller promises never to write into `obs`: no copy is kept.
+        With `unchanging` the caller promises never to write into `obs`: no copy is kept. `given` is
+        what the agent has of the same observation. The estimates are in `backend`, or with None
+        wherever the answer is.
         """
-        return value_estimates(self._answer_to(obs, unchanging=unchanging), num_envs)
+        answer = self._answer_to(obs, unchanging=unchanging, given=given)
+        return value_estimates(answer, num_envs, backend)
 
 
 class _BareCritic(CriticHandle):
@@ -307,8 +352,12 @@ def as_handle(critic: Any) -> CriticHandle:
     return _BareCritic(critic)
 
 
-def value_estimates(answer: Any, num_envs: int) -> ValueEstimates:
-    """Convert and check what a critic returned for `num_envs` observations."""
+def value_estimates(answer: Any, num_envs: int, backend: Backend | None = HOST) -> ValueEstimates:
+    """Convert and check what a critic returned for `num_envs` observations.
+
+    On a device nobody looks for values that are not finite: they show in F′, which is checked.
+    """
+    look = backend in (None, HOST)
     q_ext = None
     if hasattr(answer, "value_ext") and hasattr(answer, "value_int"):
         value_ext, value_int = answer.value_ext, answer.value_int
@@ -321,30 +370,34 @@ def value_estimates(answer: Any, num_envs: int) -> ValueEstimates:
             "The critic must return an object with .value_ext and .value_int, or a tuple "
             f"(value_ext, value_int[, q_ext]); it returned {_summary(answer)}."
         )
-    value_ext = one_per_row("The critic's value_ext", value_ext, num_envs, "observations")
-    value_int = one_per_row("The critic's value_int", value_int, num_envs, "observations")
-    if not np.isfinite(value_ext + value_int).all():
+    if backend is None:
+        backend = backend_of(value_ext)
+    of: Literal["observations"] = "observations"
+    value_ext = one_per_row("The critic's value_ext", value_ext, num_envs, of, backend)
+    value_int = one_per_row("The critic's value_int", value_int, num_envs, of, backend)
+    if look and not namespace(value_ext).isfinite(value_ext + value_int).all():
         _finite("value_ext", value_ext)
         _finite("value_int", value_int)
     return ValueEstimates(
-        value_ext, value_int, None if q_ext is None else _q_values(q_ext, num_envs)
+        value_ext, value_int, None if q_ext is None else _q_values(q_ext, num_envs, backend, look)
     )
 
 
-def _q_values(values: Any, num_envs: int) -> FloatArray:
-    array = to_float64(values)
+def _q_values(values: Any, num_envs: int, backend: Backend, look: bool) -> FloatArray:
+    array: FloatArray = backend.floats("The critic's q_ext", values)
     if array.ndim == 1 and num_envs == 1:
         array = array[None]
     if array.ndim != 2 or len(array) != num_envs:
         raise ValueError(
             f"The critic's q_ext must have shape ({num_envs}, number of actions); got shape "
-            f"{array.shape}."
+            f"{tuple(array.shape)}."
         )
-    return _finite("q_ext", array)
+    return _finite("q_ext", array) if look else array
 
 
 def _finite(name: str, array: FloatArray) -> FloatArray:
-    if not np.isfinite(array).all():
+    if not namespace(array).isfinite(array).all():
+        array = to_numpy(array)
         row = int(np.argwhere(~np.isfinite(array))[0][0])
         raise ValueError(
             f"The critic's {name} is not finite for environment {row}: {array[row]}. Check the "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +18,13 @@ from adops_wrappers.arrays import (
     BoolArray,
     batch_length,
     copy_observation,
+    merge_rows,
     replace_rows,
     select_rows,
     to_numpy,
 )
-from adops_wrappers.shaper import restore_array
+from adops_wrappers.backends import HOST, Backend, cleared, is_tensor, may_hold, namespace
+from adops_wrappers.shaper import restore_array, saved_array
 from adops_wrappers.stack import find_layer, layers
 
 FINAL_OBSERVATION = ("final_obs", "final_observation")
@@ -155,13 +159,13 @@ def split_reset_mask(
     mask = options.get("reset_mask")
     if mask is None:
         return None, dict(options)
-    rows = to_numpy(mask)
-    if rows.dtype != np.bool_ or rows.shape != (num_envs,):
+    rows = mask if is_tensor(mask) else np.array(mask)
+    if str(rows.dtype).rpartition(".")[2] != "bool" or tuple(rows.shape) != (num_envs,):
         raise ValueError(
             f"options['reset_mask'] must be a boolean array of shape ({num_envs},), got dtype "
-            f"{rows.dtype} and shape {rows.shape}."
+            f"{rows.dtype} and shape {tuple(rows.shape)}."
         )
-    return rows.copy(), dict(options)
+    return copy_observation(rows), dict(options)
 
 
 class EpisodeTracker(KeepsSettings):
@@ -175,6 +179,8 @@ class EpisodeTracker(KeepsSettings):
 
     def __init__(self, layout: EnvLayout) -> None:
         self.layout = layout
+        self.backend = HOST
+        """Where the env's rewards are, since the first step."""
         self.same_step = layout.mode is AutoresetMode.SAME_STEP
         self._next_step = layout.mode is AutoresetMode.NEXT_STEP
         self.elapsed: npt.NDArray[np.int64] = np.zeros(layout.num_envs, dtype=np.int64)
@@ -193,22 +199,30 @@ class EpisodeTracker(KeepsSettings):
         self.ended = self.pending_reset
         """The rows whose episode the last step ended."""
         self.resets_within_step = False
-        """Whether `last_obs` begins a new episode in the rows in `ended` (SAME_STEP)."""
+        """Whether `last_obs` begins a new episode in the rows in `ended` (SAME_STEP), if there are
+        any: a device is not asked."""
+        self.seen_obs: Any = None
+        """What the env returned and the agent was given, of which `last_obs` may be a copy."""
+        self.knows_final_obs = True
+        """Whether the env has said what those rows saw last."""
+        self._acted_on: Any = None
+        self._unknown_ends: Any = None
+        self._warned_unknown = False
         self._info: dict[str, Any] = {}
         self._final_obs: Any = None
 
     def reset(self, obs: Any, mask: BoolArray | None) -> None:
         """Start new episodes in the rows of `mask`, or in all."""
         space, rows = self.layout.observation_space, self.layout.num_envs
-        if mask is None:
-            self.elapsed = np.zeros(rows, dtype=np.int64)
-            self.pending_reset = np.zeros(rows, dtype=np.bool_)
-        else:
+        self.seen_obs = obs
+        if mask is not None:
             self.require_reset_done()
-            self.elapsed = np.where(mask, 0, self.elapsed)
-            self.pending_reset = self.pending_reset & ~mask
-            if batch_length(space, obs) != rows:  # envpool returns only the rows that it reset
-                obs = replace_rows(space, self.last_obs, mask, obs)
+            mask = self.backend.masks(mask)
+        self.elapsed = cleared(self.elapsed, mask)
+        self.pending_reset = cleared(self.pending_reset, mask, False)
+        # envpool returns only the rows that it reset.
+        if mask is not None and batch_length(space, obs) != rows:
+            obs = replace_rows(space, self.last_obs, to_numpy(mask), obs)
         self.last_obs = copy_observation(obs) if self.keeps_copies else obs
 
     def require_reset_done(self) -> None:
@@ -219,6 +233,14 @@ class EpisodeTracker(KeepsSettings):
                 "step() a full reset is needed too."
             )
 
+    def settle(self, backend: Backend) -> None:
+        """Keep the position where the rewards are; asked at every step, in case they move."""
+        if backend is not self.backend:
+            self.backend = backend
+            self.elapsed = self.steps = backend.moved(self.elapsed)
+            self.pending_reset = backend.moved(self.pending_reset)
+            self.valid = ~self.pending_reset
+
     def advance(self, obs: Any, ended: BoolArray, info: dict[str, Any]) -> None:
         """Follow one step."""
         if self.layout.mode_is_assumed and (key := final_observation_key(info)) is not None:
@@ -228,14 +250,18 @@ class EpisodeTracker(KeepsSettings):
                 "autoreset_mode=AutoresetMode.SAME_STEP of the innermost wrapper, or before "
                 'wrapping: env.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP.'
             )
-        self.steps, self.valid, self.ended = self.elapsed, ~self.pending_reset, ended
+        where = namespace(ended).where
+        self.steps, self.ended, self._acted_on = self.elapsed, ended, self.last_obs
         if self.same_step:
-            self.elapsed = np.where(ended, 0, self.elapsed + 1)
-            self.resets_within_step = bool(ended.any())
+            self.elapsed = where(ended, 0, self.elapsed + 1)
+            self.resets_within_step = may_hold(ended)
+            self.knows_final_obs = self._reports_final_obs(info)
         else:
-            self.elapsed = np.where(self.valid, self.elapsed + 1, 0)
+            self.valid = ~self.pending_reset
+            self.elapsed = where(self.valid, self.elapsed + 1, 0)
             if self._next_step:
                 self.pending_reset = ended & self.valid
+        self.seen_obs = obs
         if self.keeps_copies:
             obs = obs.copy() if type(obs) is np.ndarray else copy_observation(obs)
         self.last_obs = obs
@@ -250,27 +276,79 @@ class EpisodeTracker(KeepsSettings):
         """After an error: only a full reset makes the state of all rows consistent again."""
         self.last_obs = None
 
-    def final_observations(self) -> Any:
-        """Return the batch of true last observations of the rows in `ended` (SAME_STEP)."""
-        if self._final_obs is None:
-            key = final_observation_key(self._info)
-            reported = self._info.get(f"_{key}")  # not all envs write the mask
-            if key is None or (reported is not None and (self.ended & ~to_numpy(reported)).any()):
+    def _reports_final_obs(self, info: dict[str, Any]) -> bool:
+        """Whether the env says what the rows saw last that it has reset in this step."""
+        if not self.resets_within_step:
+            return True
+        key = final_observation_key(info)
+        reported = info.get(f"_{key}")  # not all envs write the mask
+        if self.backend is HOST and reported is not None:
+            missing = self.ended & ~to_numpy(reported)
+            if missing.any():
+                row = int(np.flatnonzero(missing)[0])
                 raise ValueError(
-                    "The vector env ended an episode in SAME_STEP mode without info['final_obs'] "
-                    "or info['final_observation'], so the true next observation is unknown. Let "
-                    "the env report it, or use NEXT_STEP."
+                    f"The vector env ended an episode of environment {row} in SAME_STEP mode, "
+                    f"but info['_{key}'] says that info[{key!r}] has no last observation of it. "
+                    "Let the env report them all, or none."
                 )
-            final = self._info[key]
-            self._final_obs = select_rows(self.layout.observation_space, final, self.ended)
+        return key is not None
+
+    def final_observations(self) -> Any:
+        """Return the batch of last observations of the rows in `ended` (SAME_STEP, in NumPy)."""
+        if self._final_obs is None:
+            final = self._info[final_observation_key(self._info) or ""]
+            self._final_obs = select_rows(
+                self.layout.observation_space, final, to_numpy(self.ended)
+            )
         return self._final_obs
 
+    def note_unknown_ends(self) -> None:
+        """Hear that somebody needs what ended rows saw last, which the env does not say."""
+        ended = self.ended.any()
+        if self.backend is HOST:
+            self._warn_of_unknown_ends()
+        else:
+            self._unknown_ends = ended if self._unknown_ends is None else self._unknown_ends | ended
+
+    def report(self) -> None:
+        """Say what was noted on a device."""
+        if self._unknown_ends is not None and bool(self._unknown_ends):
+            self._warn_of_unknown_ends()
+        self._unknown_ends = None
+
+    def _warn_of_unknown_ends(self) -> None:
+        if not self._warned_unknown:
+            self._warned_unknown = True
+            warnings.warn(
+                "The vector env resets itself within the final step and does not say what it saw "
+                "last, as info['final_obs']. At these steps V(s') is taken as 0 where the episode "
+                "terminated and as V(s) where it was truncated, as rsl_rl does, and a source pays "
+                "nothing. Let the env report it if it can: in IsaacLab, compute_final_obs. (Shown "
+                "once.)",
+                RuntimeWarning,
+                stacklevel=6,
+            )
+
     def next_observations(self) -> Any:
-        """Return what each row saw after its action, before any reset within the step."""
+        """Return what each row saw after its action, before any reset within the step.
+
+        Where the env does not say it (`knows_final_obs`), what it saw before the action.
+        """
         if not self.resets_within_step:
             return self.last_obs
-        space, final = self.layout.observation_space, self.final_observations()
-        return replace_rows(space, self.last_obs, self.ended, final)
+        if not self.knows_final_obs:
+            self.note_unknown_ends()
+        space = self.layout.observation_space
+        if self.backend is not HOST and _has_tensors(self.last_obs):
+            key = final_observation_key(self._info)
+            final = self._acted_on if key is None else self._info[key]
+            return merge_rows(self.last_obs, self.ended, final)
+        ended = to_numpy(self.ended)
+        if not self.knows_final_obs:
+            final = select_rows(space, self._acted_on, ended)
+        else:
+            final = self.final_observations()
+        return replace_rows(space, self.last_obs, ended, final)
 
     @property
     def autoreset_mode(self) -> str:
@@ -281,8 +359,8 @@ class EpisodeTracker(KeepsSettings):
         """Return the position of every row."""
         return {
             **self.settings_state(),
-            "elapsed": self.elapsed.copy(),
-            "pending_reset": self.pending_reset.copy(),
+            "elapsed": saved_array(self.elapsed),
+            "pending_reset": saved_array(self.pending_reset),
         }
 
     def load_state_dict(self, state: dict[str, Any], last_obs: Any) -> None:
@@ -292,7 +370,15 @@ class EpisodeTracker(KeepsSettings):
         self.pending_reset = restore_array(
             "the pending resets", state["pending_reset"], self.pending_reset
         )
-        self.last_obs = copy_observation(last_obs)
+        self.last_obs = self.seen_obs = copy_observation(last_obs)
+        self.valid = ~self.pending_reset
+
+
+def _has_tensors(obs: Any) -> bool:
+    """Whether the parts of a batch of observations are tensors."""
+    while isinstance(obs, Mapping | tuple):
+        obs = next(iter(obs.values())) if isinstance(obs, Mapping) else obs[0]
+    return is_tensor(obs)
 
 
 def final_observation_key(info: dict[str, Any]) -> str | None:

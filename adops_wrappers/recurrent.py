@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adops_wrappers.arrays import copy_observation, same_observation
+from adops_wrappers.arrays import copy_observation
 from adops_wrappers.critic import CriticHandle, without_gradients
 from adops_wrappers.episodes import EpisodeTracker
 
@@ -97,15 +97,17 @@ class RecurrentCritic(CriticHandle):
         self._forget()
         return self._run(obs, self._begins & False)[0]
 
-    def remember(self, obs: Any, answer: Any, *, unchanging: bool = False) -> None:
+    def remember(
+        self, obs: Any, answer: Any, *, unchanging: bool = False, given: Any = None
+    ) -> None:
         """Raise: an answer alone does not say what the next state is."""
         raise TypeError("A RecurrentCritic computes every answer itself, with the next state.")
 
-    def _answer_to(self, obs: Any, *, unchanging: bool) -> Any:
+    def _answer_to(self, obs: Any, *, unchanging: bool, given: Any = None) -> Any:
         if not self._has_answer:
             answer, self._next_state = self._run(obs, self._begins)
-            super().remember(obs, answer, unchanging=unchanging)
-        elif not same_observation(self._seen, obs):
+            super().remember(obs, answer, unchanging=unchanging, given=given)
+        elif not self._recognises(obs, given):
             raise ValueError(
                 "A RecurrentCritic was asked about observations that are not those that its "
                 "wrapper sees now. Pass what env.reset or env.step has just returned, as it is; "

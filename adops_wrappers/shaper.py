@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
+from adops_wrappers.backends import HOST, Backend, backend_of, namespace
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 FloatArray = npt.NDArray[np.float64]
+"""Float64 in NumPy; a tensor where the env's rewards are tensors, which has the same operators."""
 BoolArray = npt.NDArray[np.bool_]
 
 _STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -69,7 +71,9 @@ class Shaper(KeepsSettings, ABC):
     """Turns F into F′ for `num_envs` environments side by side, one step at a time.
 
     A subclass keeps float64 state per environment, clears the rows whose episode ends, and
-    never looks at an environment: all it may know is in the `Transition`.
+    never looks at an environment: all it may know is in the `Transition`. Where the rewards are
+    tensors, so are the transition's fields and the state: use operators and functions of
+    `backends.namespace`, and write into no array. A method that cannot sets `numpy_only`.
     """
 
     name: ClassVar[str]
@@ -78,6 +82,10 @@ class Shaper(KeepsSettings, ABC):
     learner's intrinsic return must then not bootstrap over that end."""
     zeta_symbol: ClassVar[str] = "ζ"
     """What `zeta` is called."""
+    row_state: ClassVar[tuple[str, ...]] = ()
+    """The attributes that are arrays of state, which are moved to where the rewards are."""
+    numpy_only: ClassVar[bool] = False
+    """True if the method needs NumPy, and cannot shape rewards that are tensors."""
     described: ClassVar[tuple[str, ...]] = ()
     """The settings that identify the method in a message, such as its discounts."""
 
@@ -110,6 +118,11 @@ class Shaper(KeepsSettings, ABC):
         """γ_E and γ_I of the two streams, where the method knows both."""
         return None
 
+    def move_to(self, backend: Backend) -> None:
+        """Keep the state where the rewards are from now on."""
+        for name in self.row_state:
+            setattr(self, name, backend.moved(getattr(self, name)))
+
     def reset(self, mask: BoolArray | None = None) -> None:
         """Forget the running episodes of the rows in `mask`, or of all rows."""
 
@@ -128,12 +141,15 @@ class Shaper(KeepsSettings, ABC):
         return view
 
     def rollout(self, transitions: Transition) -> FloatArray:
-        """Return F′ for a recorded rollout: every field has shape (T, n), and so has the result."""
-        shaped = np.empty(transitions.reward.shape, dtype=np.float64)
-        for t in range(len(shaped)):
+        """Return F′ for a rollout: every field has shape (T, n), and so has the result."""
+        shaped = []
+        for t in range(len(transitions.reward)):
             fields: list[Any] = [None if field is None else field[t] for field in transitions]
-            shaped[t] = self.step(Transition(*fields))
-        return shaped
+            shaped.append(self.step(Transition(*fields)))
+        if not shaped:
+            return transitions.reward
+        stacked: FloatArray = namespace(shaped[0]).stack(shaped)
+        return stacked
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of all that a resumed run needs, and the settings behind them."""
@@ -171,12 +187,21 @@ def constructor_settings(make: Callable[..., Any]) -> dict[str, Any]:
     return settings
 
 
+def saved_array(array: Any) -> npt.NDArray[Any]:
+    """Return a copy of an array of state for a `state_dict`: in NumPy, wherever it is now."""
+    return array.copy() if type(array) is np.ndarray else np.array(HOST.moved(array))
+
+
 def restore_array(name: str, saved: Any, current: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a copy of `saved` with the dtype of `current`, or raise if the shapes differ."""
-    array = np.array(saved, dtype=current.dtype)
-    if array.shape != current.shape:
+    """Return a copy of `saved` like `current`, or raise if the shapes differ."""
+    backend = backend_of(current)
+    array = np.array(HOST.moved(saved))
+    if array.shape != tuple(current.shape):
         raise ValueError(
             f"Cannot load {name}: the saved shape is {array.shape}, this wrapper needs "
-            f"{current.shape}. Build it with the num_envs and settings of the saved one."
+            f"{tuple(current.shape)}. Build it with the num_envs and settings of the saved one."
         )
-    return array
+    if backend is HOST:
+        return array.astype(current.dtype)
+    moved: npt.NDArray[Any] = backend.moved(array)
+    return moved

@@ -198,7 +198,7 @@ def test_a_row_that_ended_without_its_last_observation_is_an_error() -> None:
 
     env = IntrinsicRewardWrapper(Forgets(Silent()), tk.source, autoreset_mode=SAME_STEP)
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"without info\['final_obs'\] or info\['final_observat"):
+    with pytest.raises(ValueError, match="has no last observation of it"):
         [env.step(ZERO) for _ in range(3)]
 
 

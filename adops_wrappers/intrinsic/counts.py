@@ -11,6 +11,7 @@ import numpy as np
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray, to_numpy
+from adops_wrappers.backends import is_tensor
 
 _LONGEST_KEY = 32
 """Keys of more bytes are replaced by a 16-byte digest, so that memory does not follow the
@@ -21,7 +22,8 @@ class CountBonus(KeepsSettings):
     """F = scale/√n where s′ is reached for the n-th time.
 
     Counts are shared by all environments; within one vector step the rows count in order.
-    A source for `IntrinsicRewardWrapper`, for single and vector envs alike.
+    A source for `IntrinsicRewardWrapper`, for single and vector envs alike. The counts are kept in
+    Python, so tensors on a device are copied to the host; `SimHashCount` counts there.
 
     Args:
         scale: The bonus of a first visit.
@@ -55,6 +57,8 @@ class CountBonus(KeepsSettings):
         self, obs: Any, action: Any, next_obs: Any, valid: bool | BoolArray = True
     ) -> float | FloatArray:
         """Return the bonus of one observation, or of a batch where `valid` is a mask."""
+        if is_tensor(valid):
+            valid = to_numpy(valid)
         if isinstance(valid, np.ndarray):
             visits = self._visits(self._batch_keys(next_obs, len(valid)), valid.tolist())
             return np.where(valid, self.scale / np.sqrt(visits), 0.0)
@@ -127,7 +131,7 @@ class EpisodicCountBonus(CountBonus):
 
     def reset_episodes(self, mask: BoolArray) -> None:
         """Forget the counts of the rows in `mask`."""
-        for row in np.flatnonzero(mask).tolist():
+        for row in np.flatnonzero(to_numpy(mask)).tolist():
             self.episodes.pop(row, None)
 
     def state_dict(self) -> dict[str, Any]:

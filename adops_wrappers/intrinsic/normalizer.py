@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
-from adops_wrappers.arrays import BoolArray, FloatArray, to_float64
-from adops_wrappers.shaper import restore_array
+from adops_wrappers.arrays import BoolArray, FloatArray
+from adops_wrappers.backends import backend_of, mean_over, namespace, root
+from adops_wrappers.shaper import restore_array, saved_array
 
 Rule = Literal["std", "rms"]
 Update = Literal["step", "manual"]
@@ -84,26 +85,41 @@ class IntrinsicReturnNormalizer(KeepsSettings):
 
     def __call__(self, intrinsic: Any, valid: BoolArray | None = None) -> FloatArray:
         """Return F / scale for one step of all environments; rows not `valid` leave no trace."""
-        values = to_float64(intrinsic).reshape(-1)
+        backend = backend_of(intrinsic)
+        values = backend.floats("F", intrinsic).reshape(-1)
         if len(values) != self.num_envs:
             raise ValueError(
                 f"Expected {self.num_envs} intrinsic rewards, one for each environment, got "
                 f"{len(values)}."
             )
         if not self.frozen:
-            rows = np.ones(self.num_envs, dtype=np.bool_) if valid is None else valid
-            returns = np.where(rows, self.gamma * self.returns + values, self.returns)
-            self._collected.add(returns[rows])
+            old = self.returns = backend.moved(self.returns)
+            rows = backend.masks(np.ones(self.num_envs)) if valid is None else valid
+            returns = backend.xp.where(rows, self.gamma * old + values, old)
+            self._collected.add(returns, rows)
             self.returns = returns
-            if self.update_mode == "step" and self._warm:
-                self.update()
+            if self.update_mode == "step":
+                self._update_when_warm()
         scale = self.scale
-        return values / scale if scale > 0.0 else np.zeros(self.num_envs)
+        if isinstance(scale, float):
+            return values / scale if scale > 0.0 else np.zeros(self.num_envs)
+        # Nobody has looked whether the scale has left float64: it must not pay 0 in silence.
+        paid = values / backend.xp.where(backend.xp.isfinite(scale), scale, math.nan)
+        normalized: FloatArray = backend.xp.where(scale > 0.0, paid, 0.0)
+        return normalized
 
-    @property
-    def _warm(self) -> bool:
-        seen = self._collected.count
-        return self._moments.count > 0 or seen >= self.warm_up * self.num_envs
+    def _update_when_warm(self) -> None:
+        warm_up = self.warm_up * self.num_envs
+        if isinstance(self._collected.count, float):
+            if self._moments.count > 0 or self._collected.count >= warm_up:
+                self.update()
+            return
+        # On a device: without looking whether it is.
+        warm = (self._moments.count > 0) | (self._collected.count >= warm_up)
+        before, collected = self._moments, self._collected
+        self.update()
+        self._moments = self._moments.where(warm, before)
+        self._collected = self._collected.where(warm, collected)
 
     @property
     def collected(self) -> list[float]:
@@ -118,12 +134,16 @@ class IntrinsicReturnNormalizer(KeepsSettings):
                 share a run give `collected` of all of them, in one order, and so scale alike.
         """
         new = _Moments()
-        for moments in [self.collected] if collected is None else collected:
-            new.merge(_Moments(*moments))
+        if collected is None:
+            new.merge(self._collected)
+        else:
+            for moments in collected:
+                new.merge(_Moments(*moments))
         if self._provisional and new.count:
             self._moments, self._provisional = _Moments(), False
-        self._moments.merge(new)
-        self._collected = _Moments()
+        merged = _Moments(*self._moments)
+        merged.merge(new)
+        self._moments, self._collected = merged, _Moments()
 
     def restart(self) -> None:
         """Begin anew, but divide by the present scale until the next `update()`.
@@ -138,7 +158,7 @@ class IntrinsicReturnNormalizer(KeepsSettings):
         """Return the filter and the moments."""
         return {
             **self.settings_state(),
-            "returns": self.returns.copy(),
+            "returns": saved_array(self.returns),
             "moments": self._moments.as_list(),
             "collected": self._collected.as_list(),
             "provisional": self._provisional,
@@ -159,41 +179,66 @@ class IntrinsicReturnNormalizer(KeepsSettings):
 
 
 class _Moments:
-    """Count, mean and sum of squared deviations, merged pairwise (Chan et al. 1979)."""
+    """Count, mean and sum of squared deviations, merged pairwise (Chan et al. 1979).
 
-    def __init__(self, count: float = 0.0, mean: float = 0.0, deviation: float = 0.0) -> None:
+    Numbers, or tensors on a device, where nothing is decided by looking at them.
+    """
+
+    def __init__(self, count: Any = 0.0, mean: Any = 0.0, deviation: Any = 0.0) -> None:
         self.count, self.mean, self.deviation = count, mean, deviation
 
-    @property
-    def std(self) -> float:
-        return math.sqrt(self.deviation / self.count) if self.count else 0.0
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.count, self.mean, self.deviation))
 
     @property
-    def rms(self) -> float:
-        return math.hypot(self.std, self.mean)
+    def std(self) -> Any:
+        if isinstance(self.count, float):
+            return math.sqrt(self.deviation / self.count) if self.count else 0.0
+        return root(self.deviation / self.count.clip(1.0))
 
-    def add(self, values: FloatArray) -> None:
-        if len(values):
-            with np.errstate(over="ignore", invalid="ignore"):  # `merge` says it in words
-                mean = float(values.mean())
-                deviation = float(((values - mean) ** 2).sum())
-            self.merge(_Moments(len(values), mean, deviation))
+    @property
+    def rms(self) -> Any:
+        if isinstance(self.count, float):
+            return math.hypot(self.std, self.mean)
+        return namespace(self.count).hypot(self.std, self.mean)
+
+    def add(self, values: Any, rows: BoolArray) -> None:
+        """Take in the values of some rows."""
+        if type(values) is np.ndarray:
+            if len(values := values[rows]):
+                with np.errstate(over="ignore", invalid="ignore"):  # `merge` says it in words
+                    mean = float(values.mean())
+                    deviation = float(((values - mean) ** 2).sum())
+                self.merge(_Moments(float(len(values)), mean, deviation))
+            return
+        where, mean = namespace(values).where, mean_over(values, rows)
+        deviation = where(rows, (values - mean) ** 2, 0.0).sum()
+        self.merge(_Moments(where(rows, values * 0.0 + 1.0, 0.0).sum(), mean, deviation))
 
     def merge(self, other: _Moments) -> None:
-        count = self.count + other.count
-        if count == 0.0:
+        """Take in the moments of other values."""
+        count, on_host = self.count + other.count, isinstance(other.count, float)
+        if on_host and count == 0.0:
             return
+        least_one = count if on_host else count.clip(1.0)
         gap = other.mean - self.mean
-        deviation = self.deviation + other.deviation + gap * gap * self.count * other.count / count
-        if not math.isfinite(deviation):
+        deviation = (
+            self.deviation + other.deviation + gap * gap * self.count * other.count / least_one
+        )
+        if on_host and not math.isfinite(deviation):
             raise OverflowError(
                 f"The discounted return of F is about {other.mean:.3g} now, and its square leaves "
                 "float64, so that it cannot be brought to unit size. Divide F by its order of "
                 "magnitude in the source; check the source if F should not be that large."
             )
         self.deviation = deviation
-        self.mean += gap * other.count / count
+        self.mean = self.mean + gap * other.count / least_one
         self.count = count
 
+    def where(self, condition: Any, otherwise: _Moments) -> _Moments:
+        """Return these moments where a condition on a device holds, and others elsewhere."""
+        where = namespace(condition).where
+        return _Moments(*(where(condition, *pair) for pair in zip(self, otherwise, strict=True)))
+
     def as_list(self) -> list[float]:
-        return [self.count, self.mean, self.deviation]
+        return [float(value) for value in self]

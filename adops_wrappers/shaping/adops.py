@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from typing_extensions import Unpack
 
 from adops_wrappers import _checks
+from adops_wrappers.backends import at_least, at_most, namespace, times
 from adops_wrappers.critic import AnyCritic
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Shaper, Transition
@@ -40,7 +40,9 @@ def adops_correction(
         int_coef=int_coef,
     )
     bad = is_bad(advantage_ext, tie_tolerance)
-    return np.where(bad, np.minimum(0.0, -total - epsilon), np.maximum(0.0, -total)) / int_coef
+    clamped = namespace(total).where(bad, at_most(total, -epsilon), at_least(total, 0.0))
+    correction: FloatArray = clamped - total
+    return correction if int_coef == 1.0 else correction / int_coef
 
 
 class ADOPS(Shaper):
@@ -96,7 +98,9 @@ class ADOPS(Shaper):
             epsilon=self.epsilon,
             tie_tolerance=self.tie_tolerance,
         )
-        return np.where(transition.valid, transition.intrinsic + self.zeta * correction, 0.0)
+        shaped = transition.intrinsic + times(self.zeta, correction)
+        masked: FloatArray = namespace(shaped).where(transition.valid, shaped, 0.0)
+        return masked
 
 
 class ADOPES(Scheduled, ADOPS):

@@ -1,7 +1,7 @@
 """ADOPS on the advantage: the clamp of ADOPS on the advantages that a policy gradient uses.
 
 No wrapper and no `Shaper`: F goes to the agent as it is. The learner, which has computed one
-advantage for each stream, adds them up here. Arrays of numpy and torch alike, of any shape.
+advantage for each stream, adds them up here. Arrays of any shape, or tensors of torch or JAX.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any, TypeVar
 
-import numpy as np
-
 from adops_wrappers import _checks
+from adops_wrappers.backends import as_array, namespace
 from adops_wrappers.shaping.conflict import is_bad
 
 Values = TypeVar("Values")
-"""A numpy array or a torch tensor."""
+"""A numpy array, or a tensor of torch or JAX."""
 TINY = 1e-8
 """Stands for a size of 0 where one divides by it."""
 
@@ -40,8 +39,7 @@ def clamp_by_sign(total: Values, advantage_ext: Values, *, tie_tolerance: float 
     a: Any = total
     bad: Any = is_bad(advantage_ext, tie_tolerance)  # type: ignore[arg-type]
     low, high = a.clip(None, 0.0), a.clip(0.0)
-    clamped: Any = low.where(bad, high) if hasattr(a, "detach") else np.where(bad, low, high)
-    return clamped  # type: ignore[no-any-return]
+    return namespace(a).where(bad, low, high)  # type: ignore[no-any-return]
 
 
 def clamp_advantage(
@@ -71,8 +69,8 @@ def clamp_advantage(
         >>> clamp_advantage(np.array([0.5, -0.5, -0.5]), np.array([-2.0, 0.25, 2.0]))
         array([ 0.  , -0.25,  0.  ])
     """
-    a, b = (x if hasattr(x, "clip") else np.asarray(x) for x in (advantage_ext, advantage_int))
-    total: Any = ext_coef * a + int_coef * b  # type: ignore[operator]
+    a, b = as_array(advantage_ext), as_array(advantage_int)
+    total = ext_coef * a + int_coef * b
     return clamp_by_sign(total, a, tie_tolerance=tie_tolerance)  # type: ignore[no-any-return]
 
 
@@ -87,7 +85,7 @@ class AdvantageSum:
 
     def observe(self, reward: Any) -> None:
         """Look for an extrinsic reward among those of a rollout, before it is learned from."""
-        self.rewarded = self.rewarded or bool(np.any(reward))
+        self.rewarded = self.rewarded or bool((as_array(reward) != 0.0).any())
 
     def plain(self, advantage_ext: Values, advantage_int: Values) -> Values:
         """Return the sum itself."""
@@ -154,7 +152,8 @@ class AdvantageFloor:
     def after(self, advantages: Any) -> float:
         """Count the advantages of one more update, and return the new floor, never 0."""
         self._updates += 1
-        square = float(np.square(advantages).mean())
+        values = as_array(advantages)
+        square = float((values * values).mean())
         self._mean_square += (square - self._mean_square) / self._updates
         return max(self.share * math.sqrt(self._mean_square), TINY)
 

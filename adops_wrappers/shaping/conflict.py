@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
+from adops_wrappers.backends import namespace, times
 from adops_wrappers.shaper import BoolArray, FloatArray, Transition
 
 ROUNDING = 1e-9
@@ -43,10 +42,10 @@ def advantages(
     t = transition
     ext = t.advantage_ext
     if ext is None:
-        next_value_ext = np.where(t.terminated, 0.0, t.next_value_ext)
+        next_value_ext = namespace(t.next_value_ext).where(t.terminated, 0.0, t.next_value_ext)
         ext = t.reward + gamma_ext * next_value_ext - t.value_ext
     delta_int = t.intrinsic + gamma_int * t.next_value_int - t.value_int
-    return Advantages(ext, ext_coef * ext + int_coef * delta_int)
+    return Advantages(ext, times(ext_coef, ext) + times(int_coef, delta_int))
 
 
 def is_bad(advantage_ext: FloatArray, tie_tolerance: float = 0.0) -> BoolArray:
@@ -73,5 +72,7 @@ def contradicts(
         tie_tolerance: Extrinsic advantages above minus this count as not negative.
         rounding: A total below minus this share of 1 + |A_E| counts as negative; see `ROUNDING`.
     """
-    least = -rounding * (1.0 + np.abs(advantage_ext)) if rounding else 0.0
-    return np.where(is_bad(advantage_ext, tie_tolerance), total >= 0.0, total < least)
+    least = -rounding * (1.0 + abs(advantage_ext)) if rounding else 0.0
+    bad = is_bad(advantage_ext, tie_tolerance)
+    contradicted: BoolArray = namespace(total).where(bad, total >= 0.0, total < least)
+    return contradicted

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from adops_wrappers import _checks
+from adops_wrappers.backends import may_hold, mean_over, namespace, root
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Transition
 from adops_wrappers.shaping.adops import ADOPS
@@ -38,11 +37,13 @@ class GatedADOPS(ADOPS):
         super().__init__(num_envs, **adops)
         self.gate = _checks.non_negative("gate", gate)
         self.smoothing = _checks.smoothing("smoothing", smoothing)
-        self.rewarded = False
+        # Numbers, and where the rewards are tensors, tensors.
+        self.rewarded: Any = False
         """Whether an extrinsic reward has been seen."""
-        self.mean_square = 0.0
+        self.mean_square: Any = 0.0
         """σ²."""
-        self.steps = 0
+        self.steps: Any = 0
+        """The number of steps that were a transition in any row."""
         self.held: float | None = None
 
     @property
@@ -61,21 +62,25 @@ class GatedADOPS(ADOPS):
             return super().step(t)
         streams = {"gamma_ext": self.gamma_ext, "gamma_int": self.gamma_int}
         advantage_ext = advantages(t, **streams).ext
-        if not self.frozen and t.valid.any():
-            self.rewarded |= bool((t.reward[t.valid] != 0.0).any())
-            self.steps += 1
-            weight = max(self.smoothing, 1.0 / self.steps)
-            self.mean_square += weight * (
-                float(np.square(advantage_ext[t.valid]).mean()) - self.mean_square
-            )
-        known = self.rewarded & (np.abs(advantage_ext) > self.gate * np.sqrt(self.mean_square))
-        raw = np.where(t.valid, t.intrinsic, 0.0)
-        return np.where(known, super().step(t), raw)
+        if not self.frozen and may_hold(t.valid):
+            self._observe(t, advantage_ext)
+        where = namespace(advantage_ext).where
+        known = self.rewarded & (abs(advantage_ext) > self.gate * root(self.mean_square))
+        shaped: FloatArray = where(known, super().step(t), where(t.valid, t.intrinsic, 0.0))
+        return shaped
+
+    def _observe(self, t: Transition, advantage_ext: FloatArray) -> None:
+        self.rewarded = self.rewarded | ((t.reward != 0.0) & t.valid).any()
+        self.steps = self.steps + t.valid.any()
+        weight = (1.0 / self.steps).clip(self.smoothing)  # without a step yet: 1/0, unused below
+        change = mean_over(advantage_ext * advantage_ext, t.valid) - self.mean_square
+        where = namespace(advantage_ext).where
+        self.mean_square = self.mean_square + where(t.valid.any(), weight * change, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return σ and whether there has been a reward."""
-        names = ("rewarded", "mean_square", "steps")
-        return {**super().state_dict(), **{name: getattr(self, name) for name in names}}
+        state = {"rewarded": bool(self.rewarded), "mean_square": float(self.mean_square)}
+        return {**super().state_dict(), **state, "steps": int(self.steps)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""

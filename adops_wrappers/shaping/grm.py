@@ -15,8 +15,17 @@ import numpy.typing as npt
 from typing_extensions import Unpack
 
 from adops_wrappers import _checks
+from adops_wrappers.backends import (
+    HOST,
+    backend_of,
+    cleared,
+    may_hold,
+    namespace,
+    with_entry,
+    with_rows,
+)
 from adops_wrappers.methods import Method, declare
-from adops_wrappers.shaper import FloatArray, Shaper, Transition, restore_array
+from adops_wrappers.shaper import FloatArray, Shaper, Transition, restore_array, saved_array
 from adops_wrappers.shaping.matching import (
     PROBED_LENGTHS,
     TOLERANCE,
@@ -41,6 +50,7 @@ class RewardMatching(Shaper):
     settles_debt = True
     described: ClassVar[tuple[str, ...]] = ("gamma",)
     state_depends_on: ClassVar[tuple[str, ...]] = ("gamma", "normalize", "alpha")
+    row_state: ClassVar[tuple[str, ...]] = ("mean",)
 
     def __init__(
         self,
@@ -61,12 +71,12 @@ class RewardMatching(Shaper):
             return transition.intrinsic
         if not self.frozen:
             step = self.alpha * (transition.intrinsic - self.mean)
-            self.mean += np.where(transition.valid, step, 0)
+            self.mean = self.mean + namespace(step).where(transition.valid, step, 0)
         return transition.intrinsic - self.mean
 
     def state_dict(self) -> dict[str, Any]:
         """Return F̄."""
-        return {**super().state_dict(), "mean": self.mean.copy()}
+        return {**super().state_dict(), "mean": saved_array(self.mean)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
@@ -76,7 +86,7 @@ class RewardMatching(Shaper):
     def load_learned(self, state: dict[str, Any]) -> None:
         """Restore F̄ as the mean over the saved rows: the rows here are other envs."""
         super().load_learned(state)
-        self.mean[:] = np.mean(state["mean"])
+        self.mean = cleared(self.mean, None, float(np.mean(state["mean"])))
 
 
 class PBIM(RewardMatching):
@@ -87,6 +97,7 @@ class PBIM(RewardMatching):
     """
 
     name = "PBIM"
+    row_state = ("mean", "debt")
 
     def __init__(self, num_envs: int = 1, **matching: Any) -> None:
         super().__init__(num_envs, **matching)
@@ -94,21 +105,23 @@ class PBIM(RewardMatching):
 
     def reset(self, mask: npt.NDArray[np.bool_] | None = None) -> None:
         """Drop the debt of the rows in `mask`."""
-        self.debt[slice(None) if mask is None else mask] = 0.0
+        self.debt = cleared(self.debt, mask)
 
     def step(self, transition: Transition) -> FloatArray:
         """Return f, or the settlement where the episode ends."""
         f = self._centred(transition)
+        where = namespace(f).where
         ended = transition.terminated | transition.truncated
-        shaped = np.where(ended, -self.debt, f)
+        shaped = where(ended, -self.debt, f)
         with np.errstate(over="ignore"):
-            grown = np.where(ended, 0, (self.debt + f) / self.gamma)
-        self.debt = np.where(transition.valid, grown, self.debt)
-        return np.where(transition.valid, shaped, 0)
+            grown = where(ended, 0, (self.debt + f) / self.gamma)
+        self.debt = where(transition.valid, grown, self.debt)
+        masked: FloatArray = where(transition.valid, shaped, 0)
+        return masked
 
     def state_dict(self) -> dict[str, Any]:
         """Return F̄ and the debts."""
-        return {**super().state_dict(), "debt": self.debt.copy()}
+        return {**super().state_dict(), "debt": saved_array(self.debt)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
@@ -127,6 +140,7 @@ class GRM(RewardMatching):
     name = "GRM"
     described = ("delay", "gamma")
     state_depends_on = (*RewardMatching.state_depends_on, "delay")
+    row_state = ("mean", "ring", "_interest")
 
     def __init__(self, num_envs: int = 1, *, delay: int = 1, **matching: Any) -> None:
         super().__init__(num_envs, **matching)
@@ -147,41 +161,57 @@ class GRM(RewardMatching):
         """Double the ring, up to the delay, behind the values that it holds."""
         length = len(self.ring)
         longer = np.zeros((min(2 * length, self.delay), self.num_envs))
-        longer[:length] = np.roll(self.ring, -self.slot, axis=0)
-        self._fill(longer, slot=length)
+        backend = backend_of(self.ring)
+        longer[:length] = HOST.moved(self._oldest_first())
+        self._fill(backend.moved(longer), slot=length)
+        self.move_to(backend)
+
+    def _oldest_first(self) -> FloatArray:
+        parts = [self.ring[self.slot :], self.ring[: self.slot]]
+        ring: FloatArray = namespace(self.ring).concatenate(parts)
+        return ring
 
     def reset(self, mask: npt.NDArray[np.bool_] | None = None) -> None:
         """Forget the episodes of the rows in `mask`."""
-        self.ring[:, slice(None) if mask is None else mask] = 0
+        if mask is not None and type(self.ring) is np.ndarray:
+            self.ring[:, mask] = 0  # in place: the ring may be long
+        else:
+            self.ring = cleared(self.ring, mask)
 
     def step(self, transition: Transition) -> FloatArray:
         """Return f less what is matched now."""
         f = self._centred(transition)
+        xp = namespace(f)
         if self.delay == 0:
-            return np.zeros(self.num_envs)
-        if len(self.ring) < self.delay and self.ring[self.slot].any():
+            return xp.zeros_like(f)  # type: ignore[no-any-return]
+        # With a delay above SHORT_RING, a device is waited for here.
+        if len(self.ring) < self.delay and bool(self.ring[self.slot].any()):
             self._grow()
         shaped = f - self._interest[-1] * self.ring[self.slot]
         ended = (transition.terminated | transition.truncated) & transition.valid
-        if ended.any():
-            newest_first = np.roll(self.ring[:, ended][::-1], self.slot, axis=0)
-            shaped[ended] = -(self._interest[:, None] * newest_first).sum(axis=0)
-        self.ring[self.slot] = np.where(transition.valid, f, 0)
+        any_ended = may_hold(ended)
+        if any_ended:
+            rows = ended if xp is np else slice(None)
+            newest_first = xp.flip(self._oldest_first()[:, rows], (0,))
+            shaped = with_rows(shaped, ended, -(self._interest[:, None] * newest_first).sum(0))
+        self.ring = with_entry(self.ring, self.slot, xp.where(transition.valid, f, 0))
         self.slot = (self.slot + 1) % len(self.ring)
-        if ended.any():
+        if any_ended:
             self.reset(ended)
-        return np.where(transition.valid, shaped, 0)
+        masked: FloatArray = xp.where(transition.valid, shaped, 0)
+        return masked
 
     def state_dict(self) -> dict[str, Any]:
         """Return F̄ and the ring, oldest value first."""
-        return {**super().state_dict(), "ring": np.roll(self.ring, -self.slot, axis=0)}
+        return {**super().state_dict(), "ring": saved_array(self._oldest_first())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
         super().load_state_dict(state)
         length = np.clip(len(state["ring"]), min(self.delay, SHORT_RING), self.delay)
-        room = np.zeros((length, self.num_envs))
+        room, backend = np.zeros((length, self.num_envs)), backend_of(self.ring)
         self._fill(restore_array("the ring of past bonuses", state["ring"], room), slot=0)
+        self.move_to(backend)
 
 
 class MatchedGRM(RewardMatching):
@@ -193,6 +223,7 @@ class MatchedGRM(RewardMatching):
     """
 
     name = "GRM"
+    numpy_only = True  # a function of the user gives the weights, step by step
     state_depends_on = (*RewardMatching.state_depends_on, "matching_weights")
 
     def __init__(self, num_envs: int = 1, *, matching: MatchingFunction, **common: Any) -> None:

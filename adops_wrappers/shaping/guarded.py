@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import Unpack
 
 from adops_wrappers import _checks
+from adops_wrappers.backends import cleared, may_hold, namespace
 from adops_wrappers.methods import Method, declare
-from adops_wrappers.shaper import BoolArray, FloatArray, Shaper, Transition, restore_array
+from adops_wrappers.shaper import (
+    BoolArray,
+    FloatArray,
+    Shaper,
+    Transition,
+    restore_array,
+    saved_array,
+)
 from adops_wrappers.shaping.schedule import UpdateCounter, UpdateEvery
 from adops_wrappers.wrappers.named import PlainSettings, wrapper_of
 
@@ -37,6 +46,7 @@ class GuardedScale(Shaper):
     """
 
     name = "guarded scale"
+    row_state = ("_returns", "_last_returns")
     zeta_symbol = "β"
     state_depends_on = (
         *("pause", "tolerance", "shrink", "regrow", "floor"),
@@ -70,9 +80,9 @@ class GuardedScale(Shaper):
         """J, once every row has finished an episode."""
         self.best: float | None = None
         """J*."""
-        self.largest = -np.inf
+        self.largest: Any = -math.inf
         """The largest return of any episode."""
-        self._paid = False
+        self._paid: Any = False
         """Whether the running update contains an extrinsic reward."""
         self._returns = np.zeros(self.num_envs)
         self._last_returns = np.full(self.num_envs, np.nan)
@@ -93,7 +103,7 @@ class GuardedScale(Shaper):
 
     def reset(self, mask: BoolArray | None = None) -> None:
         """Forget the running returns of the rows in `mask`, or of all rows."""
-        self._returns[slice(None) if mask is None else mask] = 0.0
+        self._returns = cleared(self._returns, mask)
 
     def frozen_view(self, rows: int) -> Self:
         """Return a frozen copy for `rows` transitions, with the β of this moment."""
@@ -104,19 +114,24 @@ class GuardedScale(Shaper):
     def step(self, transition: Transition) -> FloatArray:
         """Return β·F, then learn from the step."""
         t = transition
-        shaped = np.where(t.valid, self.beta * t.intrinsic, 0.0)
-        self._returns += np.where(t.valid, t.reward, 0.0)
+        where = namespace(t.reward).where
+        shaped: FloatArray = where(t.valid, self.beta * t.intrinsic, 0.0)
+        self._returns = self._returns + where(t.valid, t.reward, 0.0)
         ended = (t.terminated | t.truncated) & t.valid
         if not self.frozen:
             self._observe(t, ended)
-        self._returns[ended] = 0.0
+        if may_hold(ended):
+            self._returns = cleared(self._returns, ended)
         return shaped
 
     def _observe(self, t: Transition, ended: BoolArray) -> None:
-        self._paid |= bool((t.reward[t.valid] != 0.0).any())
-        if ended.any():
-            self._last_returns[ended] = self._returns[ended]
-            self.largest = max(self.largest, float(self._returns[ended].max()))
+        # Both stay on the device until an update looks at them.
+        self._paid = self._paid | ((t.reward != 0.0) & t.valid).any()
+        if may_hold(ended):
+            where = namespace(t.reward).where
+            self._last_returns = where(ended, self._returns, self._last_returns)
+            finished = where(ended, self._returns, -math.inf).max()
+            self.largest = finished.clip(min=self.largest)
         updates = self.counter.updates
         self.counter.advance(t)
         if self.counter.updates > updates:
@@ -161,10 +176,10 @@ class GuardedScale(Shaper):
             "beta": self.beta,
             "score": self.score,
             "best": self.best,
-            "largest": self.largest,
-            "paid": self._paid,
-            "returns": self._returns.copy(),
-            "last_returns": self._last_returns.copy(),
+            "largest": float(self.largest),
+            "paid": bool(self._paid),
+            "returns": saved_array(self._returns),
+            "last_returns": saved_array(self._last_returns),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

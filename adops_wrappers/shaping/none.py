@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from typing_extensions import Unpack
 
+from adops_wrappers.backends import namespace
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Shaper, Transition
 from adops_wrappers.wrappers.named import PlainSettings, wrapper_of
@@ -19,7 +19,10 @@ class NoShaping(Shaper):
 
     def step(self, transition: Transition) -> FloatArray:
         """Return F where the step is a real transition."""
-        return np.where(transition.valid, transition.intrinsic, 0.0)
+        shaped: FloatArray = namespace(transition.intrinsic).where(
+            transition.valid, transition.intrinsic, 0.0
+        )
+        return shaped
 
 
 declare(Method("none", "raw", NoShaping))

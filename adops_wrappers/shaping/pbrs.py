@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from typing_extensions import Unpack
 
 from adops_wrappers import _checks
+from adops_wrappers.backends import namespace
 from adops_wrappers.estimates import Potential
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Shaper, Transition
@@ -34,9 +34,11 @@ class PBRS(Shaper):
             raise ValueError(
                 "PBRS needs the fields potential and next_potential of the Transition."
             )
-        next_potential = np.where(transition.terminated, 0.0, transition.next_potential)
+        xp = namespace(transition.intrinsic)
+        next_potential = xp.where(transition.terminated, 0.0, transition.next_potential)
         difference = self.gamma * next_potential - transition.potential
-        return np.where(transition.valid, transition.intrinsic + difference, 0.0)
+        shaped: FloatArray = xp.where(transition.valid, transition.intrinsic + difference, 0.0)
+        return shaped
 
 
 declare(Method("pbrs", "PBRS", PBRS, needs_potential=True))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from typing_extensions import Unpack
 
 from adops_wrappers import _checks
+from adops_wrappers.backends import namespace
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Transition
 from adops_wrappers.shaping.schedule import Scheduled, UpdateCounter, UpdateEvery
@@ -40,7 +40,10 @@ class PIES(Scheduled):
 
     def step(self, transition: Transition) -> FloatArray:
         """Return ζ·F, then count the step."""
-        shaped = np.where(transition.valid, self.zeta * transition.intrinsic, 0.0)
+        intrinsic = transition.intrinsic
+        shaped: FloatArray = namespace(intrinsic).where(
+            transition.valid, self.zeta * intrinsic, 0.0
+        )
         self.count(transition)
         return shaped
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
 from adops_wrappers import _checks
 from adops_wrappers.shaper import Shaper, Transition
 
@@ -41,7 +39,7 @@ class UpdateCounter:
         """Count this step, or the episodes that end with it."""
         if self.per_episode:
             ended = (transition.terminated | transition.truncated) & transition.valid
-            self.ticks += int(np.count_nonzero(ended))
+            self.ticks += int(ended.sum())  # a device is waited for here
         else:
             self.ticks += 1
 

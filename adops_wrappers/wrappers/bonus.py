@@ -17,8 +17,8 @@ from adops_wrappers.arrays import (
     copy_observation,
     independent,
     one_per_row,
-    to_numpy,
 )
+from adops_wrappers.backends import HOST, Backend, backend_of, may_hold, namespace
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker, split_reset_mask, tracker_below
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer, Rule
 from adops_wrappers.wrappers.base import Layer, SingleEnvWrapper, VectorEnvWrapper
@@ -78,43 +78,52 @@ class SourceRunner(KeepsSettings):
         if self._moves_episodes:
             self.episodes.reset(obs, mask)
         if self._reset_episodes is not None:
-            rows = np.ones(self.layout.num_envs, dtype=np.bool_) if mask is None else mask.copy()
-            self._reset_episodes(rows)
+            rows = np.ones(self.layout.num_envs, dtype=np.bool_)
+            self._reset_episodes(rows if mask is None else copy_observation(mask))
 
     def after_step(
-        self, acted_on: Any, action: Any, obs: Any, ended: BoolArray, info: dict[str, Any]
+        self,
+        acted_on: Any,
+        action: Any,
+        obs: Any,
+        ended: BoolArray,
+        info: dict[str, Any],
+        backend: Backend = HOST,
     ) -> tuple[FloatArray, BoolArray]:
         """Return F and the mask of the rows that made a real transition."""
         episodes = self.episodes
         if self._moves_episodes:
+            episodes.settle(backend)
             episodes.advance(obs, ended, info)
         valid, ended = episodes.valid, ended & episodes.valid
+        paid = valid if episodes.knows_final_obs else valid & ~ended  # s′ is unknown where it ended
         masks: dict[str, Any] = {}
         if self._takes_valid:
-            masks["valid"] = valid.copy() if self.layout.batched else bool(valid[0])
+            masks["valid"] = copy_observation(paid) if self.layout.batched else bool(paid[0])
         if self._takes_ended:
-            masks["ended"] = ended.copy() if self.layout.batched else bool(ended[0])
+            masks["ended"] = copy_observation(ended) if self.layout.batched else bool(ended[0])
         answer = self._reward(acted_on, action, episodes.next_observations(), **masks)
-        intrinsic = np.where(valid, self._checked(answer), 0.0)
+        xp = namespace(valid)
+        intrinsic = xp.where(paid, self._checked(answer, backend), 0.0)
         if self.normalizer is not None:
             intrinsic = self.normalizer(intrinsic, valid)
         # Only now: the source and its scale learn in the quiet steps too.
         if self.steps < self.quiet_steps:
-            intrinsic = np.zeros_like(intrinsic)
+            intrinsic = xp.zeros_like(intrinsic)
         if not self.frozen:
             self.steps += 1
-        if self._reset_episodes is not None and ended.any():
+        if self._reset_episodes is not None and may_hold(ended):
             self._reset_episodes(ended)
-        return intrinsic, valid.copy()
+        return intrinsic, copy_observation(valid)
 
-    def _checked(self, answer: Any) -> FloatArray:
-        steps = self.episodes.steps
+    def _checked(self, answer: Any, backend: Backend) -> FloatArray:
+        steps, what = self.episodes.steps, "What the source returns"
         try:
-            intrinsic = one_per_row(
-                "What the source returns", answer, self.layout.num_envs, "environments"
-            )
+            intrinsic = one_per_row(what, answer, self.layout.num_envs, "environments", backend)
         except ValueError as error:
             raise ValueError(f"{str(error)[:-1]} at step {steps[0]} of environment 0.") from error
+        if backend is not HOST:
+            return intrinsic  # the shaping wrapper above checks it with F′
         finite = np.isfinite(intrinsic)
         if not finite.all() and (bad := ~finite & self.episodes.valid).any():
             row = int(np.flatnonzero(bad)[0])
@@ -296,11 +305,13 @@ class VectorIntrinsicReward(AsksSource, VectorEnvWrapper):
             episodes.require_reset_done()
         try:
             obs, reward, terminated, truncated, info = self.env.step(actions)
-            ended = np.logical_or(to_numpy(terminated), to_numpy(truncated))
-            intrinsic, valid = self.runner.after_step(acted_on, actions, obs, ended, info)
+            backend = backend_of(reward)
+            ended = backend.masks(terminated) | backend.masks(truncated)
+            intrinsic, valid = self.runner.after_step(acted_on, actions, obs, ended, info, backend)
         except BaseException:
             self.episodes.forget()
             raise
+        intrinsic = backend.for_users(reward, intrinsic)
         info = {**info, "intrinsic_reward": intrinsic, "_intrinsic_reward": valid}
         # Copies: the env may write its next answer into the same arrays.
         return obs, *independent(reward, terminated, truncated), info

@@ -5,6 +5,7 @@ A method is not a wrapper but a `Shaper`, which goes into either of the two.
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, FloatArray, independent, one_per_row, to_numpy
+from adops_wrappers.backends import HOST, Backend, backend_of, namespace, times
 from adops_wrappers.bootstrap import IntBootstrap
 from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import AnyCritic
@@ -36,6 +38,9 @@ NO_HINDSIGHT = (
     "hold no F': four in five sampled steps, by default. Shape without HER, or use HER without a "
     "bonus."
 )
+
+
+FINAL_VALUES = ("final_value_ext", "final_value_int")
 
 
 class Column(NamedTuple):
@@ -160,13 +165,13 @@ class ComposesShaper(Layer):
             # An inner shaping wrapper has already separated R.
             if self._read(info, "shaping_correction") is not None:
                 reward = self._below(info, "extrinsic_reward", reward)
-        raw = np.where(valid, raw, 0.0)
+        raw = namespace(raw).where(valid, raw, 0.0)
         shaped, final_values = core.shape(action, reward, intrinsic, raw, terminated, truncated)
         columns: dict[str, Any] = {
             "extrinsic_reward": reward,
             "raw_intrinsic_reward": raw,
             "intrinsic_reward": shaped,
-            "shaping_correction": shaped - core.intrinsic_scale * raw,
+            "shaping_correction": shaped - times(core.intrinsic_scale, raw),
         }
         if core.potential is not None:
             columns["potential_time"] = self.episodes.steps
@@ -182,9 +187,15 @@ class ComposesShaper(Layer):
         if found is None:
             if self.needs_intrinsic and valid.any():
                 raise ValueError(INTRINSIC_MISSING)
-            return np.zeros(len(valid))
+            return backend_of(valid).zeros(len(valid))  # type: ignore[no-any-return]
         values, present = found
-        if present is None or present.tobytes() == valid.tobytes():  # the fastest comparison
+        if present is None:
+            return values
+        if type(valid) is not np.ndarray:
+            where = namespace(valid).where
+            missing = where(valid, math.nan, 0.0) if self.needs_intrinsic else 0.0
+            return where(present, values, missing)  # type: ignore[no-any-return]
+        if present.tobytes() == valid.tobytes():  # the fastest comparison
             return values
         missing = valid & ~present
         if missing.any():
@@ -202,7 +213,10 @@ class ComposesShaper(Layer):
         if found is None:
             return otherwise
         values, present = found
-        return values if present is None else np.where(present, values, otherwise)
+        if present is None:
+            return values
+        merged: FloatArray = namespace(values).where(present, values, otherwise)
+        return merged
 
 
 class ShapingWrapper(ComposesShaper, SingleEnvWrapper):
@@ -236,6 +250,7 @@ class ShapingWrapper(ComposesShaper, SingleEnvWrapper):
             obs, reward, terminated, truncated, info = below
             terminated, truncated = bool(terminated), bool(truncated)
             ends = np.array([terminated]), np.array([truncated])
+            self.core.settle(HOST)
             reward = one_per_row("The reward", reward, 1, "environments")
             columns, _ = self._shape(action, obs, reward, *ends, info)
         except BaseException:
@@ -284,8 +299,9 @@ class ShapingWrapper(ComposesShaper, SingleEnvWrapper):
 class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
     """Rewrites F in `info` into F′, for every row of a vector env.
 
-    It reads F from `info["intrinsic_reward"]` and writes float64 arrays of shape (n,), each
-    with its `_key` mask: `extrinsic_reward` (R), `raw_intrinsic_reward` (F), `intrinsic_reward`
+    It reads F from `info["intrinsic_reward"]` and writes float64 arrays of shape (n,), or where
+    the env's rewards are tensors of torch or JAX, tensors on that device in their dtype, each with
+    its `_key` mask: `extrinsic_reward` (R), `raw_intrinsic_reward` (F), `intrinsic_reward`
     (F′) and `shaping_correction` (F′ − intrinsic_scale·F). The mask is False on the dummy reset
     steps of NEXT_STEP. Under SAME_STEP the values of a terminal step are at the top level.
     With a critic, SAME_STEP ends also carry `final_value_ext` and `final_value_int`, the
@@ -310,12 +326,14 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
         try:
             below = self.env.step(actions)
             obs, reward, terminated, truncated, info = below
+            backend = _backend_of_rewards(reward)
+            self.core.settle(backend)
             columns, final_values = self._shape(
                 actions,
                 obs,
-                one_per_row("The reward", reward, self.num_envs, "environments"),
-                np.array(to_numpy(terminated), dtype=np.bool_),
-                np.array(to_numpy(truncated), dtype=np.bool_),
+                one_per_row("The reward", reward, self.num_envs, "environments", backend),
+                backend.masks(terminated),
+                backend.masks(truncated),
                 info,
             )
         except BaseException:
@@ -325,16 +343,33 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
             return below  # type: ignore[no-any-return]
         # Copies, here and below: what the shaper and the observers have must not change under an
         # agent's hands, and the env may write its next answer into the same arrays.
-        info, valid = dict(info), self.episodes.valid
-        for key, values in columns.items():
-            info[key], info[f"_{key}"] = values.copy(), valid.copy()
+        masks = independent(*[self.episodes.valid] * len(columns))
+        values, total = self._released(backend, reward, list(columns.values()))
+        info = dict(info)
+        for key, value, mask in zip(columns, values, masks, strict=True):
+            info[key], info[f"_{key}"] = value, mask
         if final_values is not None:
-            ended = self.episodes.ended
-            info["final_value_ext"], info["_final_value_ext"] = final_values[0], ended.copy()
-            info["final_value_int"], info["_final_value_int"] = final_values[1], ended.copy()
-        reward = columns["extrinsic_reward"]
-        reward = reward + columns["intrinsic_reward"] if self.add_to_reward else reward.copy()
-        return obs, reward, *independent(terminated, truncated), info
+            ended = independent(*[self.episodes.ended] * len(FINAL_VALUES))
+            for key, value, mask in zip(FINAL_VALUES, final_values, ended, strict=True):
+                info[key], info[f"_{key}"] = backend.for_users(reward, value), mask
+        return obs, total, *independent(terminated, truncated), info
+
+    def _released(
+        self, backend: Backend, reward: Any, columns: list[Any]
+    ) -> tuple[list[Any], FloatArray]:
+        """Return copies of the columns for `info` and the reward, as the user gets them."""
+        total, _, shaped = columns[:3]
+        if self.add_to_reward:
+            total = total + shaped
+        if backend is HOST:
+            copies = [values.copy() for values in columns]
+            return copies, total if self.add_to_reward else total.copy()
+        # One operation on the device for all of them; the times of a potential are no floats.
+        floats, rest = columns[:4], columns[4:]
+        together = backend.xp.stack([*floats, total])
+        self.core.checks.record(together)
+        *values, total = backend.for_users(reward, together)
+        return [*values, *independent(*rest)], total
 
     def _read(self, info: dict[str, Any], key: str) -> Column | None:
         """Return a key's values; what a sub-env wrote at its last step is in `final_info`."""
@@ -346,14 +381,24 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
         if found is None or found.present is None:
             return found or final
         take_final = ~found.present if final.present is None else final.present & ~found.present
-        values = np.where(take_final, final.values, found.values)
+        values = namespace(take_final).where(take_final, final.values, found.values)
         return Column(values, found.present | take_final)
 
     def _column(self, info: dict[str, Any], key: str) -> Column:
-        rows = self.core.layout.num_envs
-        values = one_per_row(f"info[{key!r}]", info[key], rows, "environments")
+        rows, backend = self.core.layout.num_envs, self.core.backend
+        values = one_per_row(f"info[{key!r}]", info[key], rows, "environments", backend)
         present = info.get(f"_{key}")
-        return Column(values, None if present is None else to_numpy(present))
+        return Column(values, None if present is None else backend.moved(present))
+
+
+def _backend_of_rewards(reward: Any) -> Backend:
+    if getattr(reward, "requires_grad", False):
+        raise TypeError(
+            "The env's rewards require grad, and F' does not pass gradients on: R + F' would have "
+            "wrong ones. Step the env under torch.no_grad(), or detach its rewards below this "
+            "wrapper."
+        )
+    return backend_of(reward)
 
 
 def _declaration(method: Any) -> Method:

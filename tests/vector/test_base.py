@@ -276,17 +276,43 @@ def test_step_before_reset() -> None:
         env.step(ZERO)
 
 
-def test_same_step_without_final_obs() -> None:
-    class Forgets(gym.vector.VectorWrapper):
-        def step(self, actions: Any) -> Any:
-            *rest, info = self.env.step(actions)
-            return (*rest, {k: v for k, v in info.items() if "final" not in k})
+class Forgets(gym.vector.VectorWrapper):
+    """Resets within the step, and does not say what it saw last: IsaacLab's default."""
 
-    env = Forgets(tk.make_vector("sync", AutoresetMode.SAME_STEP, longest=1))
+    def step(self, actions: Any) -> Any:
+        *rest, info = self.env.step(actions)
+        return (*rest, {k: v for k, v in info.items() if "final" not in k})
+
+
+@pytest.mark.parametrize("int_bootstrap", ["final", "none"])
+def test_ends_that_the_env_does_not_show_are_valued_as_rsl_rl_does(int_bootstrap: str) -> None:
+    """Where the episode was truncated V(s′) is V(s), where it terminated 0; a source pays 0."""
+
+    def critic(obs: Any) -> Any:
+        return obs[:, 0] + 2.0, obs[:, 0] + 1.0
+
+    env = Forgets(tk.make_vector("sync", AutoresetMode.SAME_STEP, longest=3))
     env = IntrinsicRewardWrapper(env, tk.source)
-    env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"without info\['final_obs'\]"):
-        env.step(ZERO)
+    settings: Any = {"int_bootstrap": int_bootstrap, "add_to_reward": False}
+    env = ADOPSWrapper(env, critic, gamma_ext=0.9, gamma_int=0.5, **settings)
+    obs, _ = env.reset(seed=0)
+    seen = {"terminated": 0, "truncated": 0}
+    with pytest.warns(RuntimeWarning, match="as rsl_rl does") as warned:
+        for _ in range(60):
+            v_ext, v_int = critic(obs)
+            obs, reward, terminated, truncated, info = env.step(np.zeros(3, dtype=np.int64))
+            for row in np.flatnonzero(terminated | truncated):
+                cut_off = truncated[row] and not terminated[row]
+                next_ext, next_int = (v_ext[row], v_int[row]) if cut_off else (0.0, 0.0)
+                seen["truncated" if cut_off else "terminated"] += 1
+                total = reward[row] + 0.9 * next_ext - v_ext[row] + 0.5 * next_int - v_int[row]
+                bad = reward[row] + 0.9 * next_ext - v_ext[row] < 0.0
+                f2 = min(0.0, -total - 1e-7) if bad else max(0.0, -total)
+                assert info["raw_intrinsic_reward"][row] == 0.0
+                assert info["intrinsic_reward"][row] == pytest.approx(f2, abs=1e-12)
+                assert info["final_value_ext"][row] == next_ext
+    assert len(warned) == 1
+    assert min(seen.values()) > 3
 
 
 def test_mode_of_the_instance_wins_over_shared_metadata() -> None:

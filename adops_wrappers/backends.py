@@ -1,0 +1,271 @@
+"""Where a stack computes: in NumPy, or in tensors of torch or JAX on the device of the rewards.
+
+The maths uses operators and functions that `numpy`, `torch` and `jax.numpy` spell alike: `where`,
+`isfinite`, `stack`. `namespace` returns the one that takes an array. That is why no compatibility
+layer is imported: it would add a dependency and a call to each operation.
+
+On a device nobody looks at values, which would wait for it. So what NumPy code does to some rows
+is done to all of them, under a mask; `may_hold` keeps the shortcut where it costs nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def namespace(array: Any) -> Any:
+    """Return `numpy`, `torch` or `jax.numpy`, whichever takes this array."""
+    return np if type(array) is np.ndarray else _namespace_of(type(array))
+
+
+@cache
+def _namespace_of(kind: type) -> Any:
+    for base in kind.__mro__:
+        package = base.__module__.partition(".")[0]
+        if package == "torch":
+            return sys.modules["torch"]
+        if package in ("jax", "jaxlib"):
+            return sys.modules["jax.numpy"]
+    return np
+
+
+def as_array(values: Any) -> Any:
+    """Return tensors as they are, and anything else as a NumPy array."""
+    return values if is_tensor(values) else np.asarray(values)
+
+
+def is_tensor(values: Any) -> bool:
+    """Whether these are values of torch or JAX."""
+    return type(values) is not np.ndarray and _namespace_of(type(values)) is not np
+
+
+def may_hold(mask: Any) -> bool:
+    """Whether any row of a mask is True, as far as this is known without waiting for a device."""
+    return bool(mask.any()) if type(mask) is np.ndarray else True
+
+
+def cleared(array: Any, rows: Any, value: Any = 0) -> Any:
+    """Return `array` with `value` in `rows`, or everywhere if `rows` is None."""
+    xp = namespace(array)
+    return xp.full_like(array, value) if rows is None else xp.where(rows, value, array)
+
+
+def with_rows(array: Any, rows: Any, values: Any) -> Any:
+    """Return a copy of `array` with other values in `rows`.
+
+    `values` has an entry for each of these rows, or in tensors, which are not selected from, for
+    all rows.
+    """
+    if type(array) is not np.ndarray:
+        return namespace(array).where(rows, values, array)
+    result = array.copy()
+    result[rows] = values
+    return result
+
+
+def with_entry(array: Any, index: int, value: Any) -> Any:
+    """Return `array` with one entry along its first axis replaced: in place, but for JAX."""
+    if hasattr(array, "at"):
+        return array.at[index].set(value)
+    array[index] = value
+    return array
+
+
+def mean_over(values: Any, rows: Any) -> Any:
+    """Return the mean of `values` in `rows`, of which there is one at least."""
+    if type(values) is np.ndarray:
+        return values[rows].mean()
+    return namespace(values).where(rows, values, 0.0).sum() / rows.sum().clip(1)
+
+
+def times(factor: float, values: Any) -> Any:
+    """Return factor·values, without an operation where the factor is 1."""
+    return values if factor == 1.0 else factor * values
+
+
+def at_most(values: Any, limit: float) -> Any:
+    """Return the smaller of each value and a limit."""
+    # NumPy's own `clip` takes twice as long as `minimum`, which torch has for tensors only.
+    return np.minimum(values, limit) if type(values) is np.ndarray else values.clip(max=limit)
+
+
+def at_least(values: Any, limit: float) -> Any:
+    """Return the larger of each value and a limit."""
+    return np.maximum(values, limit) if type(values) is np.ndarray else values.clip(min=limit)
+
+
+def root(x: Any) -> Any:
+    """Return √x of a number or of an array of any backend."""
+    return namespace(x).sqrt(x)
+
+
+class Backend(ABC):
+    """NumPy, or torch or JAX on one device."""
+
+    xp: Any
+    """The module of its functions."""
+    device: Any = None
+
+    @abstractmethod
+    def floats(self, what: str, values: Any) -> Any:
+        """Return values as a new array here, of the widest floats that there are: float64.
+
+        Raises:
+            TypeError: They are tensors of another device or library; `what` names them.
+        """
+
+    @abstractmethod
+    def masks(self, values: Any) -> Any:
+        """Return values as a new boolean array here."""
+
+    @abstractmethod
+    def integers(self, values: Any) -> Any:
+        """Return values as an array of int64 here, or of the widest integers that there are."""
+
+    @abstractmethod
+    def moved(self, state: Any) -> Any:
+        """Return an array of state here, with its kind of numbers; the array itself if it is."""
+
+    @abstractmethod
+    def alike(self, array: Any, values: Any) -> Any:
+        """Return values with the dtype of an array that is here."""
+
+    @abstractmethod
+    def for_users(self, reward: Any, values: Any) -> Any:
+        """Return values as users get them: on a device, in the dtype of the env's rewards."""
+
+    def zeros(self, rows: int) -> Any:
+        """Return zeros of the widest floats."""
+        return self.moved(np.zeros(rows))
+
+
+class _Host(Backend):
+    xp = np
+
+    def floats(self, what: str, values: Any) -> npt.NDArray[np.float64]:
+        if type(values) is not np.ndarray and hasattr(values, "detach"):
+            # numpy has no bfloat16: torch converts before numpy sees the tensor.
+            values = values.detach().cpu().double().numpy()
+        return np.array(values, dtype=np.float64)
+
+    def masks(self, values: Any) -> npt.NDArray[np.bool_]:
+        if hasattr(values, "detach"):
+            values = values.detach().cpu().numpy()
+        return np.array(values, dtype=np.bool_)
+
+    def integers(self, values: Any) -> Any:
+        return self.moved(values).astype(np.int64)
+
+    def moved(self, state: Any) -> Any:
+        if type(state) is np.ndarray:
+            return state
+        return np.asarray(state.detach().cpu().numpy() if hasattr(state, "detach") else state)
+
+    def alike(self, array: Any, values: Any) -> Any:
+        return np.asarray(values, dtype=array.dtype)
+
+    def for_users(self, reward: Any, values: Any) -> Any:
+        return values
+
+    def __str__(self) -> str:
+        return "NumPy"
+
+
+HOST: Backend = _Host()
+"""NumPy, where every stack begins and most stay."""
+
+
+class _Torch(Backend):
+    def __init__(self, device: Any) -> None:
+        self.xp, self.device = sys.modules["torch"], device
+        # Apple's GPUs have no float64.
+        self._widest = self.xp.float32 if device.type == "mps" else self.xp.float64
+
+    def floats(self, what: str, values: Any) -> Any:
+        if not isinstance(values, self.xp.Tensor):
+            if is_tensor(values):
+                raise _elsewhere(what, values, self)
+            return self.xp.tensor(np.asarray(values), dtype=self._widest, device=self.device)
+        if values.device != self.device:
+            raise _elsewhere(what, values, self)
+        return values.detach().to(self._widest, copy=True)
+
+    def masks(self, values: Any) -> Any:
+        if isinstance(values, self.xp.Tensor):
+            return values.to(self.device, self.xp.bool, copy=True)
+        return self.xp.tensor(np.asarray(values), dtype=self.xp.bool, device=self.device)
+
+    def integers(self, values: Any) -> Any:
+        return self.xp.as_tensor(values, device=self.device).long()
+
+    def moved(self, state: Any) -> Any:
+        tensor = self.xp.as_tensor(state, device=self.device)
+        return tensor.to(self._widest) if tensor.is_floating_point() else tensor
+
+    def alike(self, array: Any, values: Any) -> Any:
+        return self.xp.as_tensor(values, dtype=array.dtype, device=self.device)
+
+    def for_users(self, reward: Any, values: Any) -> Any:
+        dtype = reward.dtype if reward.is_floating_point() else self.xp.get_default_dtype()
+        return values.to(dtype)
+
+    def __str__(self) -> str:
+        return f"torch on {self.device}"
+
+
+class _Jax(Backend):
+    def __init__(self, device: Any) -> None:
+        self.xp, self.device = sys.modules["jax.numpy"], device
+        # float64 if jax_enable_x64 is set.
+        self._widest = self.xp.result_type(float)
+
+    def floats(self, what: str, values: Any) -> Any:
+        if is_tensor(values) and (namespace(values) is not self.xp or values.device != self.device):
+            raise _elsewhere(what, values, self)
+        return self.xp.asarray(values, dtype=self._widest, device=self.device)
+
+    def masks(self, values: Any) -> Any:
+        return self.xp.asarray(values, dtype=bool, device=self.device)
+
+    def integers(self, values: Any) -> Any:
+        return self.xp.asarray(values, dtype=self.xp.result_type(int), device=self.device)
+
+    def moved(self, state: Any) -> Any:
+        array = self.xp.asarray(state, device=self.device)
+        return array.astype(self._widest) if array.dtype.kind == "f" else array
+
+    def alike(self, array: Any, values: Any) -> Any:
+        return self.xp.asarray(values, dtype=array.dtype, device=self.device)
+
+    def for_users(self, reward: Any, values: Any) -> Any:
+        floating = self.xp.issubdtype(reward.dtype, self.xp.floating)
+        return values.astype(reward.dtype if floating else self._widest)
+
+    def __str__(self) -> str:
+        return f"JAX on {self.device}"
+
+
+def backend_of(values: Any) -> Backend:
+    """Return where values live; whatever is no tensor lives in NumPy."""
+    if type(values) is np.ndarray or not is_tensor(values):
+        return HOST
+    return _backend(namespace(values).__name__, values.device)
+
+
+@cache
+def _backend(name: str, device: Any) -> Backend:
+    return _Torch(device) if name == "torch" else _Jax(device)
+
+
+def _elsewhere(what: str, values: Any, here: Backend) -> TypeError:
+    return TypeError(
+        f"{what} must be where the env's rewards are, but it is {backend_of(values)} and the "
+        f"rewards are {here}. Move the one to the other: the network with .to(device), or the env "
+        "with gymnasium's NumpyToTorch or JaxToTorch below the wrappers of this package."
+    )
