@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, FloatArray, independent, one_per_row, to_numpy
-from adops_wrappers.backends import HOST, Backend, backend_of, namespace, times
+from adops_wrappers.backends import HOST, Backend, backend_of, backend_of_rewards, namespace, times
 from adops_wrappers.bootstrap import IntBootstrap
 from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import AnyCritic
@@ -326,7 +326,7 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
         try:
             below = self.env.step(actions)
             obs, reward, terminated, truncated, info = below
-            backend = _backend_of_rewards(reward)
+            backend = backend_of_rewards(reward)
             self.core.settle(backend)
             columns, final_values = self._shape(
                 actions,
@@ -389,16 +389,6 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
         values = one_per_row(f"info[{key!r}]", info[key], rows, "environments", backend)
         present = info.get(f"_{key}")
         return Column(values, None if present is None else backend.moved(present))
-
-
-def _backend_of_rewards(reward: Any) -> Backend:
-    if getattr(reward, "requires_grad", False):
-        raise TypeError(
-            "The env's rewards require grad, and F' does not pass gradients on: R + F' would have "
-            "wrong ones. Step the env under torch.no_grad(), or detach its rewards below this "
-            "wrapper."
-        )
-    return backend_of(reward)
 
 
 def _declaration(method: Any) -> Method:
