@@ -76,7 +76,7 @@ class CriticHandle:
         self.needs_observations = False
         """Whether the registered function learns: whether it has a method `observe(transition)`."""
         self._learner: weakref.ref[Any] | None = None
-        self._reports: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._checks: list[weakref.ref[RewardChecks]] = []
         self._q_ext_of: Callable[[Any, Any], Any] | None = None
         self._fn: Callable[[Any], Any] | None = None
         self._seen: Any = None
@@ -112,8 +112,9 @@ class CriticHandle:
 
         What was wrong on a device since the last time is reported here.
         """
-        for checks in list(self._reports):
-            checks.report()
+        for checks in [ref() for ref in self._checks]:
+            if checks is not None:
+                checks.report()
         self.version += 1
         if self.parameters:
             self._parameter_versions = sum(map(_version_of, self.parameters))
@@ -191,7 +192,7 @@ class CriticHandle:
 
     def report_with(self, checks: RewardChecks) -> None:
         """Let checks that wait for a device be made at the next `updated()`."""
-        self._reports.add(checks)
+        self._checks.append(weakref.ref(checks))
 
     @property
     def learner(self) -> Any:
@@ -223,7 +224,7 @@ class CriticHandle:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the stacks out of a copy, which serves copies of them."""
-        return {**self.__dict__, "_learner": None, "_reports": weakref.WeakSet()}
+        return {**self.__dict__, "_learner": None, "_checks": []}
 
     def follow(
         self, owner: object, episodes: EpisodeTracker, *, acted_on: Any = None, anew: bool = False

@@ -20,7 +20,7 @@ from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import AnyCritic
 from adops_wrappers.episodes import split_reset_mask, tracker_below
 from adops_wrappers.estimates import Potential
-from adops_wrappers.methods import WRAPPER_NAMES, Method, find_method
+from adops_wrappers.methods import WRAPPER_NAMES, Method, as_method
 from adops_wrappers.shaper import Shaper
 from adops_wrappers.stack import find_layer
 from adops_wrappers.wrappers.agents import settings_for_agent
@@ -87,7 +87,7 @@ class ComposesShaper(Layer):
         **settings: Any,
     ) -> None:
         given = dict(locals())
-        self.method = _declaration(from_spec(method))
+        self.method = as_method(from_spec(method))
         scale = _checks.non_negative("intrinsic_scale", intrinsic_scale)
         agent = settings_for_agent(self.method, add_to_reward, int_bootstrap, settings)
         if bonus is not None:
@@ -389,11 +389,3 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
         values = one_per_row(f"info[{key!r}]", info[key], rows, "environments", backend)
         present = info.get(f"_{key}")
         return Column(values, None if present is None else backend.moved(present))
-
-
-def _declaration(method: Any) -> Method:
-    if isinstance(method, Method):
-        return method
-    if isinstance(method, type) and issubclass(method, Shaper):
-        return Method(method.name, method.name, method)
-    return find_method(method)
