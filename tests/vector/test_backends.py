@@ -86,7 +86,7 @@ def run(env: Any, mode: AutoresetMode, steps: int = STEPS, seed: int | None = 3)
         log.append({"reward": reward, **{key: info[key] for key in KEYS}, **masks, **final})
         ended = terminated | truncated
         if mode is AutoresetMode.DISABLED and ended.any():
-            env.reset(options={"reset_mask": np.asarray(ended)})
+            env.reset(options={"reset_mask": to_host(ended)})
     return log
 
 
