@@ -204,8 +204,10 @@ class ComposesShaper(Layer):
             return values
         missing = valid & ~present
         if not on_host:
-            values = kept(values, present)  # NaN, which the checks find, where a real step has none
-            return cleared(values, missing, math.nan) if self.needs_intrinsic else values
+            # Where a real step has none: NaN, which the checks find.
+            absent = math.nan if self.needs_intrinsic else 0.0
+            filled: FloatArray = cleared(kept(values, present), missing, absent)
+            return filled
         if missing.any():
             if self.needs_intrinsic:
                 row = int(np.flatnonzero(missing)[0])
@@ -217,13 +219,10 @@ class ComposesShaper(Layer):
         return values
 
     def _below(self, info: dict[str, Any], key: str, otherwise: FloatArray) -> FloatArray:
-        found = self._read(info, key)
-        if found is None:
-            return otherwise
-        values, present = found
-        if present is None:
-            return values
-        return namespace(values).where(present, values, otherwise)  # type: ignore[no-any-return]
+        values, present = self._read(info, key) or Column(otherwise, None)
+        if present is not None:
+            values = namespace(values).where(present, values, otherwise)
+        return values
 
 
 class ShapingWrapper(ComposesShaper, SingleEnvWrapper):
