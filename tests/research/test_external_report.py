@@ -296,3 +296,28 @@ def test_the_reproduction_table_sets_our_means_beside_the_papers_claims() -> Non
     assert (
         "| ADOPS above PIES | 4.4e-5 | 20, 20 | ADOPS: no run yet; PIES: no run yet | – |" in text
     )
+
+
+def test_the_power_that_the_page_states() -> None:
+    def fisher(seeds: int) -> float:
+        """The chance that .5 and .9 of so many seeds differ by Fisher's test."""
+        counts = range(seeds + 1)
+        return sum(
+            stats.binom.pmf(a, seeds, 0.5) * stats.binom.pmf(b, seeds, 0.9)
+            for a in counts
+            for b in counts
+            if stats.fisher_exact([[a, seeds - a], [b, seeds - b]]).pvalue < 0.05
+        )
+
+    def t_test(first: int, second: int) -> float:
+        """The chance to find a difference of two standard deviations."""
+        freedom, shift = first + second - 2, 2.0 / math.sqrt(1 / first + 1 / second)
+        limit = stats.t.ppf(0.975, freedom)
+        return float(stats.nct.sf(limit, freedom, shift) + stats.nct.cdf(-limit, freedom, shift))
+
+    page = " ".join((ROOT / "docs" / "external_study.md").read_text("utf-8").split())
+    shown = [f"{power:.2f}"[1:] for power in (fisher(10), fisher(5))]
+    assert "50 % from 90 % solved is {}, with five it is {};".format(*shown) in page
+    shown = [f"{t_test(*seeds):.2f}"[1:] for seeds in ((10, 10), (5, 5), (3, 5), (2, 5))]
+    assert "a power of {} by ten seeds and {} by five".format(*shown[:2]) in page
+    assert "a power of {}, and the two of no bonus with {}.".format(*shown[2:]) in page
