@@ -110,6 +110,14 @@ def minigrid(name: str, iterations: int, seeds: dict[str, int]) -> Task:
     return Task(name.rpartition("-")[0], env_id, iterations, MINIGRID_LEARNER, seeds, 0.5)
 
 
+def with_tv(name: str, iterations: int, seeds: dict[str, int]) -> Task:
+    """Return a task of MiniGrid in which an action that it ignores switches a noisy TV on."""
+    tv = {"task": f"MiniGrid-{name}", "place": "everywhere", "action": 6}
+    env_id, settings = "research.tv_tasks:MiniGridTV-v0", (("env_kwargs", json.dumps(tv)),)
+    task = f"{name.rpartition('-')[0]} TV"
+    return Task(task, env_id, iterations, MINIGRID_LEARNER, seeds, 0.5, settings)
+
+
 TASKS = (
     Task(
         *("Montezuma", "adops/MontezumaRam-v0", 1500, MONTEZUMA_LEARNER),
@@ -117,6 +125,8 @@ TASKS = (
         solved=1000.0,
     ),
     minigrid("MultiRoom-N4-S5-v1", 490, SEVEN),
+    with_tv("Empty-8x8-v0", 245, SEVEN),
+    with_tv("MultiRoom-N2-S4-v0", 245, FOUR),
     minigrid("DoorKey-16x16-v0", 980, FOUR),
     minigrid("KeyCorridorS3R3-v0", 1470, FOUR),
     *(deep_sea(size) for size in (10, 20, 30)),

@@ -41,9 +41,28 @@ def test_arms_of_a_task_differ_in_what_the_arm_is_and_in_nothing_else() -> None:
 
 
 def test_the_page_names_every_task() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8").split("\n## Design")[1]
     for task in external.TASKS:
         assert task.name.removesuffix("-20").removesuffix("-30").split("-10")[0] in text
+
+
+def test_a_task_with_a_tv_is_the_task_and_a_tv() -> None:
+    tasks = [task for task in external.TASKS if task.name.endswith(" TV")]
+    assert [task.name for task in tasks] == ["Empty-8x8 TV", "MultiRoom-N2-S4 TV"]
+    for task in tasks:
+        args = ppo_rnd.parse_args(task.arms()[0].cell(11).flags())
+        keywords = json.loads(args.env_kwargs)
+        assert keywords == {
+            "task": f"MiniGrid-{task.name.removesuffix(' TV')}-v0",
+            "place": "everywhere",
+            "action": 6,
+        }
+        plain = external.minigrid(keywords["task"].removeprefix("MiniGrid-"), 245, task.seeds)
+        other = ppo_rnd.parse_args(plain.arms()[0].cell(11).flags())
+        own = {"env_id", "env_kwargs"}
+        assert {k: v for k, v in vars(args).items() if k not in own} == {
+            k: v for k, v in vars(other).items() if k not in own
+        }
 
 
 def test_a_finished_run_becomes_a_row_and_is_not_run_again(
