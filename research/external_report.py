@@ -244,6 +244,28 @@ def fill(text: str) -> str:
     return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False)
 
 
+def told_answers(given: Sequence[Answer]) -> str:
+    """Say in words what is supported and what is contradicted, and count the rest."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for one in given:
+        asked = one.asked
+        names = [SPOKEN.get(name, name) for name in (asked.better, asked.worse)]
+        claim = f"{names[0]} is above {names[1]}"
+        if asked.id == "W":
+            claim = f"{names[0]} is no worse than {names[1]} by more than 10 %"
+        found.setdefault(one.verdict, {}).setdefault(claim, []).append(asked.task.name)
+    sentences = [
+        f"{verdict.capitalize()}: "
+        + "; ".join(f"{claim} (on {', '.join(tasks)})" for claim, tasks in claims.items())
+        for verdict, claims in found.items()
+        if verdict.startswith(("supported", "contradicted"))
+    ]
+    undecided = sum(one.verdict.startswith("undecided") for one in given)
+    if undecided:
+        sentences.append(f"Undecided: {undecided} of {len(given)} questions")
+    return "".join(f"{sentence}. " for sentence in sentences).strip()
+
+
 def seen_so_far(rows: Sequence[Row]) -> str:
     """Return README's paragraph."""
     arms = results(rows)
@@ -263,14 +285,7 @@ def seen_so_far(rows: Sequence[Row]) -> str:
         ]
         named[0] = named[0].replace(said[0], f"{did} {said[0]}")
         clauses.append(f"on {name}, {', '.join(named)}")
-    by_verdict: dict[str, list[str]] = {}
-    for one in answers(rows):
-        if one.verdict != NO_ANSWER:
-            by_verdict.setdefault(one.verdict, []).append(
-                f"{one.asked.id} on {one.asked.task.name}"
-            )
-    known = "; ".join(f"{verdict}: {', '.join(own)}" for verdict, own in by_verdict.items())
-    told = f"{known[:1].upper()}{known[1:]}." if known else "No question has enough runs yet."
+    told = told_answers(answers(rows)) or "No question has enough runs yet."
     seen = "; ".join(clauses)
     return fill(
         "**On tasks that others wrote**, [the external study](docs/external_study.md) asks the "
@@ -312,7 +327,7 @@ def draw(rows: Sequence[Row]) -> Figure:
     """Draw the arms that every task has as shares of each task's best arm."""
     arms = results(rows)
     tasks = [task for task in TASKS if any(name in arms.get(task.name, {}) for name in SHOWN)]
-    figure, axis = plt.subplots(figsize=(7.5, 0.9 + 0.72 * len(tasks)), layout="constrained")
+    figure, axis = plt.subplots(figsize=(7.5, 0.9 + 0.5 * len(tasks)), layout="constrained")
     for place, task in enumerate(tasks):
         _draw_task(axis, place, task, arms[task.name])
     axis.set_yticks(range(len(tasks)), [task.name for task in tasks])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ pytest.importorskip("matplotlib")
 from matplotlib import image
 from scipy import stats
 
+from research import external
 from research import external_report as report
 from research.external import DATA, TASKS
 from research.external_questions import (
@@ -272,6 +275,20 @@ def test_the_committed_picture_is_drawn_from_the_committed_rows(tmp_path: Any) -
         np.testing.assert_array_equal(ours, committed)
 
 
+def test_one_command_writes_what_the_rows_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for page, (name, _) in report.PAGES.items():
+        (tmp_path / page).parent.mkdir(exist_ok=True)
+        text = (ROOT / page).read_text(encoding="utf-8")
+        (tmp_path / page).write_text(report.spliced(text, name, "older rows"), encoding="utf-8")
+    monkeypatch.setattr(report, "write", partial(report.write, root=tmp_path))
+    assert external.main([str(tmp_path / "runs"), "--report"]) == 0
+    for page in report.PAGES:
+        assert (tmp_path / page).read_bytes() == (ROOT / page).read_bytes()
+    assert (tmp_path / report.PICTURE).exists()
+
+
 def test_a_page_without_its_marks_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"expected <!-- results.* once each, found them 0 times"):
         report.spliced("no marks", "results", "text")
@@ -284,7 +301,16 @@ def test_readme_names_answers_once_there_are_some() -> None:
     assert few.endswith("No question has enough runs yet.")
     finals = {"raw": [0.7, 0.8, 0.75, 0.72], "no bonus": [0.0, 0.1, 0.0]}
     enough = " ".join(report.seen_so_far(rows_of(MULTI, finals)).split())
-    assert enough.endswith(f"Supported so far: B on {MULTI}.")
+    claim = "the raw bonus is above no bonus"
+    assert enough.endswith(f"Supported so far: {claim} (on {MULTI}).")
+    finals["recipe"] = [0.3, 0.35, 0.28, 0.31]
+    both = " ".join(report.seen_so_far(rows_of(MULTI, finals)).split())
+    worse = "our recipe is no worse than the raw bonus by more than 10 %"
+    told = f"Supported so far: {claim} (on {MULTI}). Contradicted so far: {worse} (on {MULTI})."
+    assert both.endswith(told)
+    equal = rows_of(MULTI, {"raw": [0.0] * 3, "no bonus": [0.0] * 3})
+    undecided = " ".join(report.seen_so_far(equal).split())
+    assert undecided.endswith(f"Undecided: 1 of {len(questions())} questions.")
 
 
 def test_the_reproduction_table_sets_our_means_beside_the_papers_claims() -> None:
