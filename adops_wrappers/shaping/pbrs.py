@@ -39,7 +39,7 @@ class PBRS(Shaper):
         return np.where(transition.valid, transition.intrinsic + difference, 0.0)
 
 
-declare(Method("pbrs", "PBRS", PBRS, needs_potential=True))
+declare(Method("pbrs", "PBRS", PBRS, needs_potential=True, does_without_bonus=True))
 
 
 @wrapper_of("pbrs")

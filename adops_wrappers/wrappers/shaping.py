@@ -56,6 +56,7 @@ class ComposesShaper(Layer):
         critic: A `CriticHandle` or a function. Methods that consult none only report its values of
             final observations.
         potential: Φ(obs, t), for potential-based shaping.
+        knowledge: A measure of knowledge that is put below in place of a source of F, for BAMPF.
         bonus: A source of F that is put below, at unit size; see `IntrinsicRewardWrapper`.
         add_to_reward: Whether the reward is R + F′ or stays R; see `settings_for_agent` for None.
         intrinsic_scale: F is multiplied by it before shaping.
@@ -74,6 +75,7 @@ class ComposesShaper(Layer):
         critic: AnyCritic | None = None,
         *,
         potential: Potential | None = None,
+        knowledge: Any = None,
         bonus: Any = None,
         add_to_reward: bool | None = None,
         intrinsic_scale: float = 1.0,
@@ -85,14 +87,11 @@ class ComposesShaper(Layer):
         self.method = _declaration(from_spec(method))
         scale = _checks.non_negative("intrinsic_scale", intrinsic_scale)
         agent = settings_for_agent(self.method, add_to_reward, int_bootstrap, settings)
-        if bonus is not None:
-            if find_layer(env, AsksSource) is not None:
-                raise ValueError(
-                    f"bonus={bonus!r} was given, but {env} already has a source of F. Leave bonus= "
-                    "out, or the IntrinsicRewardWrapper below."
-                )
+        _check_sources(self.method, env, given)
+        if bonus is not None or knowledge is not None:
+            source, rule = (bonus, "rms") if knowledge is None else (knowledge, None)
             env = IntrinsicRewardWrapper(
-                env, bonus, normalizer="rms", autoreset_mode=autoreset_mode
+                env, source, normalizer=rule, autoreset_mode=autoreset_mode
             )
         layout = self.layout_of(env, autoreset_mode)
         self.core = ShapingCore(
@@ -108,7 +107,7 @@ class ComposesShaper(Layer):
         )
         self.episodes = self.core.episodes
         """The position within the episodes."""
-        self.needs_intrinsic = not self.method.needs_potential
+        self.needs_intrinsic = not self.method.does_without_bonus
         """Whether a step without F is an error; otherwise F = 0 there."""
         self.add_to_reward = agent.add_to_reward
         self._wrap(env, layout, ComposesShaper.__init__, given)
@@ -354,6 +353,24 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
         values = one_per_row(f"info[{key!r}]", info[key], rows, "environments")
         present = info.get(f"_{key}")
         return Column(values, None if present is None else to_numpy(present))
+
+
+def _check_sources(method: Method, env: Any, given: dict[str, Any]) -> None:
+    """Refuse a source of the wrong kind, and a second one."""
+    wanted = "knowledge" if method.needs_knowledge else "bonus"
+    for name in ("knowledge", "bonus"):
+        if given[name] is None:
+            continue
+        if name != wanted:
+            raise ValueError(
+                f"{method.name} was given {name}={given[name]!r}, but what it shapes is a "
+                f"{wanted}. Give {wanted}= in its place, or choose another method."
+            )
+        if find_layer(env, AsksSource) is not None:
+            raise ValueError(
+                f"{name}={given[name]!r} was given, but {env} already has a source of F. Leave "
+                f"{name}= out, or the IntrinsicRewardWrapper below."
+            )
 
 
 def _declaration(method: Any) -> Method:

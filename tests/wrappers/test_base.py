@@ -13,6 +13,8 @@ from gymnasium.wrappers import Autoreset, TimeLimit
 from adops_wrappers import (
     ADOPESWrapper,
     ADOPSWrapper,
+    BAMPFWrapper,
+    BSRSWrapper,
     CriticHandle,
     GRMWrapper,
     IntrinsicRewardWrapper,
@@ -21,6 +23,7 @@ from adops_wrappers import (
     PBRSWrapper,
     PIESWrapper,
     ShapingWrapper,
+    StatesSeen,
     make_shaping,
 )
 from adops_wrappers.shaping import GRM
@@ -42,6 +45,8 @@ WRAPPERS: dict[str, Any] = {
     "grm": lambda env: GRMWrapper(env, delay=2),
     "grm-matching": lambda env: GRMWrapper(env, matching=tk.halves),
     "pbrs": lambda env: PBRSWrapper(env, lambda obs, t: float(t), gamma=0.9),
+    "bsrs": lambda env: BSRSWrapper(env, lambda obs: (0.0, 0.0), gamma=0.9, eta=-0.5),
+    "bampf": lambda env: BAMPFWrapper(env.env, StatesSeen(most=50), gamma=0.9),
     "own method": lambda env: ShapingWrapper(env, GRM, delay=3),
 }
 
