@@ -143,7 +143,7 @@ def history_checks(mdp: FiniteMDP, bonus: FloatArray, rng: Any) -> Checks:
 
 
 def knowledge_checks(mdp: FiniteMDP, kind: Kind, bonus: FloatArray) -> Checks:
-    """Yield what holds of BAMPF for a φ that has settled, and for one that depends on the last step.
+    """Yield what holds of BAMPF for a φ that has settled, and for one of the last step alone.
 
     The second is the φ of a learner that forgets all but its last step.
     """
@@ -154,7 +154,10 @@ def knowledge_checks(mdp: FiniteMDP, kind: Kind, bonus: FloatArray) -> Checks:
     )
     continued = audit(mdp, settled, "bampf", **phi)
     if kind.terminating:
-        yield "BAMPF, settled φ: keeps the set with φ going on after termination", continued.preserved
+        yield (
+            "BAMPF, settled φ: keeps the set with φ going on after termination",
+            continued.preserved,
+        )
         yield (
             "BAMPF, settled φ: loses at most φ with φ going on after termination",
             continued.regret <= 2.0 + 1e-9,
@@ -182,7 +185,8 @@ def life_checks(mdp: FiniteMDP) -> Checks:
     # φ lies between 1 and the number of states.
     most = life.gamma**LIFE * (life.num_states - 1)
     yield (
-        f"BAMPF over a life of {LIFE} steps, φ kept at its end: loses at most γ^{LIFE} times its range",
+        f"BAMPF over a life of {LIFE} steps, φ kept at its end: loses at most γ^{LIFE} times its "
+        "range",
         cut.regret <= most + 1e-9,
     )
 

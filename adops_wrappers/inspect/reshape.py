@@ -71,12 +71,14 @@ def reshape(
 
 
 def can_reshape(recording: Recording, method: Method) -> bool:
-    """Whether the recording holds what a method needs: critic values, a potential, a bonus or φ(h)."""
+    """Whether the recording holds the values, the potential, the bonus or φ(h) that a method needs."""
     recorded = METHODS.get(recording.method)
     holds_knowledge = recorded is not None and recorded.needs_knowledge
-    return method.needs_knowledge == holds_knowledge and (
-        recording.has_critic or not method.needs_critic
-    ) and (recording.has_potential or not method.needs_potential)
+    return (
+        method.needs_knowledge == holds_knowledge
+        and (recording.has_critic or not method.needs_critic)
+        and (recording.has_potential or not method.needs_potential)
+    )
 
 
 def _run(recording: Recording, name: str, settings: dict[str, Any], updates: int) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class StatesSeen(CountBonus):
         [1.0, 2.0, 2.0, 3.0, 3.0]
     """
 
-    state_depends_on = ("has_key", "most")
+    state_depends_on: ClassVar[tuple[str, ...]] = ("has_key", "most")
 
     def __init__(
         self, most: int, *, scale: float = 1.0, key: Callable[[Any], Hashable] | None = None

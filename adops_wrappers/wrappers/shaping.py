@@ -18,6 +18,7 @@ from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import AnyCritic
 from adops_wrappers.episodes import split_reset_mask, tracker_below
 from adops_wrappers.estimates import Potential
+from adops_wrappers.intrinsic.normalizer import Rule
 from adops_wrappers.methods import WRAPPER_NAMES, Method, find_method
 from adops_wrappers.shaper import Shaper
 from adops_wrappers.stack import find_layer
@@ -89,7 +90,8 @@ class ComposesShaper(Layer):
         agent = settings_for_agent(self.method, add_to_reward, int_bootstrap, settings)
         _check_sources(self.method, env, given)
         if bonus is not None or knowledge is not None:
-            source, rule = (bonus, "rms") if knowledge is None else (knowledge, None)
+            rule: Rule | None = "rms" if knowledge is None else None
+            source = bonus if knowledge is None else knowledge
             env = IntrinsicRewardWrapper(
                 env, source, normalizer=rule, autoreset_mode=autoreset_mode
             )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +19,7 @@ rows = st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=2, max_size=20)
 @given(rows, st.integers(1, 9))
 def test_states_seen_are_a_set_with_a_bound(walk: list[tuple[int, ...]], most: int) -> None:
     known, seen = StatesSeen(most, scale=0.5), set[int]()
-    for now, then in zip(walk[:-1], walk[1:], strict=True):
+    for now, then in pairwise(walk):
         valid = np.array([True, now[1] != 1, True])
         found: Any = known(np.array(now), None, np.array(then), valid=valid)
         seen |= {s for pair, ok in zip(zip(now, then, strict=True), valid, strict=True) if ok
@@ -39,7 +40,7 @@ def test_states_of_any_kind_one_or_many_and_a_key() -> None:
 def test_displacement_is_from_where_each_episode_began(walk: Any, length: int) -> None:
     """Episodes of `length` steps; the second row begins a step later. Against a slow loop."""
     known, largest, begins = LargestDisplacement(4.0), 0.0, [0.0, 0.0]
-    for t, (now, then) in enumerate(zip(walk[:-1], walk[1:], strict=True)):
+    for t, (now, then) in enumerate(pairwise(walk)):
         valid = np.array([True, t > 0])
         for row in range(2):
             if valid[row]:
@@ -85,8 +86,8 @@ def test_bad_settings() -> None:
         LargestDisplacement(0.0)
     with pytest.raises(TypeError, match="position must be a function of observations"):
         LargestDisplacement(1.0, position=3)  # type: ignore[arg-type]
+    known = LargestDisplacement(1.0, position=lambda obs: np.zeros(3))
     with pytest.raises(ValueError, match="as many coordinates for each of 2 observations"):
-        known = LargestDisplacement(1.0, position=lambda obs: np.zeros(3))
         known(np.zeros((2, 3)), None, np.zeros((2, 3)), valid=np.ones(2, bool))
 
 

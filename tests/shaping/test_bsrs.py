@@ -95,7 +95,9 @@ def bootstrapped_iteration(mdp: FiniteMDP, eta: float, steps: int) -> Any:
     for _ in range(steps):
         after = graph.next_value(value)
         shaped = shaper.step(
-            Transition(graph.reward, zeros, value[graph.source], zeros, after, zeros, None, no, no, ~no)
+            Transition(
+                graph.reward, zeros, value[graph.source], zeros, after, zeros, None, no, no, ~no
+            )
         )
         q = graph.expected(graph.reward + shaped + mdp.gamma * after)
         value = np.where(mdp.terminal, 0.0, q.max(axis=1))
@@ -136,7 +138,9 @@ def test_both_ends_of_the_range_are_reached_by_a_task_of_two_states(way: str, en
 
 @settings(max_examples=30, deadline=None)
 @given(seeds, st.sampled_from(KINDS), st.sampled_from([-0.9, 0.05]))
-def test_any_value_as_potential_keeps_the_optimal_policies(seed: int, kind: Any, eta: float) -> None:
+def test_any_value_as_potential_keeps_the_optimal_policies(
+    seed: int, kind: Any, eta: float
+) -> None:
     mdp = random_mdp(np.random.default_rng(seed), kind)
     assert audit(mdp, np.zeros((mdp.num_states, mdp.num_actions)), "bsrs", eta=eta).preserved
 
@@ -161,7 +165,9 @@ def test_ppos_advantage_with_its_own_critic_as_potential(seed: int, lam: float, 
     returns = gae(reward, zeros, zeros, *ends)
     np.testing.assert_allclose(found, (1 + eta) * plain - eta * returns, rtol=1e-10, atol=1e-10)
     # At its fixed point V/(1 + η) the critic makes the shaping vanish from the advantage.
-    fixed = rows._replace(value_ext=value[:, None] / (1 + eta), next_value_ext=after[:, None] / (1 + eta))
+    fixed = rows._replace(
+        value_ext=value[:, None] / (1 + eta), next_value_ext=after[:, None] / (1 + eta)
+    )
     shaped = shaper.rollout(fixed)[:, 0]
     found = gae(reward + shaped, value / (1 + eta), after / (1 + eta), *ends)
     np.testing.assert_allclose(found, plain, rtol=1e-10, atol=1e-10)

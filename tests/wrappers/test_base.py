@@ -23,7 +23,6 @@ from adops_wrappers import (
     PBRSWrapper,
     PIESWrapper,
     ShapingWrapper,
-    StatesSeen,
     make_shaping,
 )
 from adops_wrappers.shaping import GRM
@@ -46,7 +45,7 @@ WRAPPERS: dict[str, Any] = {
     "grm-matching": lambda env: GRMWrapper(env, matching=tk.halves),
     "pbrs": lambda env: PBRSWrapper(env, lambda obs, t: float(t), gamma=0.9),
     "bsrs": lambda env: BSRSWrapper(env, lambda obs: (0.0, 0.0), gamma=0.9, eta=-0.5),
-    "bampf": lambda env: BAMPFWrapper(env.env, StatesSeen(most=50), gamma=0.9),
+    "bampf": lambda env: BAMPFWrapper(env.env, constant(1.0), gamma=0.9, initial=1.0),
     "own method": lambda env: ShapingWrapper(env, GRM, delay=3),
 }
 
