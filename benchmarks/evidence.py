@@ -22,6 +22,7 @@ from adops_wrappers.tabular.graph import IntArray
 
 Checks = Iterator[tuple[str, bool]]
 PBIM_HORIZON = 3
+LAMBDA = 0.95
 LIFE = 4
 """The steps of a life of several episodes."""
 _SMALL_EVERY = 4
@@ -126,6 +127,10 @@ def markov_checks(mdp: FiniteMDP, kind: Kind, bonus: FloatArray, rng: Any) -> Ch
     lowered = npg_lowers_value(mdp, bonus, rng)
     yield "natural gradient step with ADOPS lowers no V_E", not lowered.adops
     yield "natural gradient step with ADOPS on the advantage lowers no V_E", not lowered.clamped
+    yield (
+        f"natural gradient step with ADOPS, then GAE (λ = {LAMBDA}), lowers no V_E",
+        not lowered.adops_then_gae,
+    )
     yield "natural gradient step with raw F lowers no V_E", not lowered.raw
 
 
@@ -234,6 +239,8 @@ class Lowered(NamedTuple):
     clamped: bool
     """With ADOPS on the advantage: raw F, and A_E and A_I summed by `clamp_advantage`."""
     raw: bool
+    adops_then_gae: bool
+    """With what GAE makes of the one-step totals that ADOPS has clamped."""
 
 
 def npg_lowers_value(
@@ -258,7 +265,10 @@ def npg_lowers_value(
     shaper = ADOPS(len(repeated), gamma_ext=mdp.gamma, gamma_int=mdp.gamma)
     adops, raw = (s + mdp.gamma * flat[1] - repeated for s in (shaper.step(rows), flat[0]))
     answers = []
-    for total in (flat[2] + adops, clamp_advantage(flat[2], raw), flat[2] + raw):
+    clamped = (flat[2] + adops).reshape(policy.shape)
+    later = FiniteMDP(mdp.transition, clamped, LAMBDA * mdp.gamma, mdp.terminal)
+    then_gae = later.evaluate(policy).q  # the expectation of Σ (γλ)^l of the clamped totals
+    for total in (clamped, clamp_advantage(flat[2], raw), flat[2] + raw, then_gae):
         total = total.reshape(policy.shape)
         total = total - total.max(axis=1, keepdims=True)
         stepped = policy * np.exp(step_size * total)

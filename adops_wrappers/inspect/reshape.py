@@ -71,7 +71,7 @@ def reshape(
 
 
 def can_reshape(recording: Recording, method: Method) -> bool:
-    """Whether the recording holds the values, the potential, the bonus or φ(h) that a method needs."""
+    """Whether the recording holds what a method needs: values, a potential, a bonus or φ(h)."""
     recorded = METHODS.get(recording.method)
     holds_knowledge = recorded is not None and recorded.needs_knowledge
     return (
