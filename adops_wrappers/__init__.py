@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         clamp_by_sign,
     )
     from adops_wrappers.shaping.conflict import advantages, contradicts
+    from adops_wrappers.shaping.explicit import ExplicitShaping
     from adops_wrappers.tabular import (
         AuditReport,
         FiniteMDP,
@@ -77,6 +78,7 @@ _HOMES = {
     "AuditReport": "tabular",
     "ClampedAdvantage": "shaping.advantage",
     "Conflict": "inspect",
+    "ExplicitShaping": "shaping.explicit",
     "FiniteMDP": "tabular",
     "OracleCritic": "tabular",
     "Origin": "tabular",
@@ -136,6 +138,7 @@ __all__ = [
     "CountBonus",
     "CriticHandle",
     "EpisodicCountBonus",
+    "ExplicitShaping",
     "FiniteMDP",
     "GRMWrapper",
     "GuardedScale",

@@ -147,8 +147,8 @@ def our_advantages(stream: Stream, zeta: float) -> FloatArray:
 def their_advantages(buffer: Any, stream: Stream, zeta: float) -> FloatArray:
     """Return the advantages of their rollout buffer, which adds ζ·F₂ within the recursion."""
     steps, spaces = len(stream.reward), (gym.spaces.Box(0, 1), gym.spaces.Discrete(2))
-    rollout = buffer(steps, *spaces, gamma=GAMMA, gae_lambda=LAMBDA, n_envs=ROWS, adops_enabled=True,
-                     adopes_coef_max_rollout=100)  # fmt: skip
+    settings = {"gamma": GAMMA, "gae_lambda": LAMBDA, "adopes_coef_max_rollout": 100}
+    rollout = buffer(steps, *spaces, n_envs=ROWS, adops_enabled=True, **settings)
     rollout.n_rollout = round(100 * zeta)
     for name in ("advantages", "ext_advantages", "int_advantages", "cost_advantages"):
         setattr(rollout, name, np.zeros((steps, ROWS)))  # theirs are float32

@@ -30,7 +30,6 @@ from adops_wrappers.shaping import BAMPF
 from adops_wrappers.tabular import DistinctStates
 from tests import toolkit as tk
 from tests.shaping.transitions import random_transitions, transition
-from tests.tabular.examples import bandit
 
 # Eighths and γ = 1/2: float64 is exact.
 potentials = st.lists(st.integers(-80, 80).map(lambda i: i / 8), min_size=1, max_size=12)
@@ -249,5 +248,6 @@ def test_a_learner_that_forgets_hacks_where_its_critic_does_not_see_phi(
 
 
 def test_the_discount_is_the_learners() -> None:
-    mdp = bandit([1.0, 0.0])
-    assert audit(mdp, np.array([[0.0, 9.0], [0.0, 0.0]]), "bampf", episodic=True).preserved
+    mdp, phi = stay_or_leave(0.25), np.array([[0.0, 9.0], [0.0, 0.0]])
+    assert audit(mdp, phi, "bampf", episodic=True).preserved  # γ of the task
+    assert not audit(mdp, phi, "bampf", episodic=True, gamma=0.9).preserved

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adops_wrappers import Transition, clamp_advantage, contradicts
+from adops_wrappers import Transition, clamp_advantage
 from adops_wrappers.shaping import ADOPS
 from tests import toolkit as tk
 from tests.shaping.transitions import random_transitions
@@ -93,7 +93,7 @@ def test_what_each_order_does_to_the_signs_of_the_advantage() -> None:
     last = clamp_advantage(advantage_ext, raw)
 
     def wrong(total: Any) -> float:
-        return float(contradicts(advantage_ext, total).mean())
+        return float((advantage_ext * total < 0.0).mean())
 
     assert wrong(advantage_ext + raw) == pytest.approx(0.2323, abs=5e-4)
     assert wrong(advantage_ext + first) == pytest.approx(0.1640, abs=5e-4)
