@@ -18,8 +18,8 @@ from adops_wrappers.intrinsic.rnd import RND
 class PredictionKnowledge(KeepsSettings):
     """φ = scale·share of the prediction error of RND that has been learned away, from 0 to scale.
 
-    The first `probes` observations reached, some of each vector step, are kept with the error
-    that the predictor made on them then. The share is the mean over all probes of
+    The first `probes` observations reached are kept, with the error that the predictor made on
+    them then. The share is the mean over all probes of
     max(0, 1 − error now / error then); a probe that is not taken yet counts 0. φ is the largest
     share so far: it does not fall when the predictor forgets, and does not pay for relearning.
 

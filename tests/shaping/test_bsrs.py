@@ -67,3 +67,20 @@ def test_range_of_eta_by_hand_and_its_error() -> None:
         assert BSRS(eta=eta, gamma_int=0.5, allow_any_eta=True).weight == eta
     with pytest.raises(ValueError, match="eta must be a finite number"):
         BSRS(eta=float("inf"), allow_any_eta=True)
+
+
+def test_a_critic_that_learns_by_itself_learns_from_the_stack() -> None:
+    pytest.importorskip("torch")
+    from adops_wrappers import TDCritic
+
+    env = gym.make_vec("CartPole-v1", num_envs=4)
+    critic = TDCritic(env.single_observation_space, seed=0)
+    env = BSRSWrapper(env, critic, gamma=GAMMA, eta=0.05)
+    obs, _ = env.reset(seed=0)
+    assert critic.learner is None
+    first, before = obs, critic.evaluate(obs)[0].copy()
+    for _ in range(200):
+        obs, _, terminated, truncated, info = env.step(np.zeros(4, np.int64))
+        assert critic.learner is env.core
+    assert (critic.evaluate(first)[0] > before).all()  # CartPole pays 1 at every step
+    assert (info["intrinsic_reward"][~(terminated | truncated)] != 0.0).any()
