@@ -8,11 +8,19 @@ from adops_wrappers._renamed import keep_old_modules
 from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.evaluation import evaluation_mode
-from adops_wrappers.intrinsic import CountBonus, EpisodicCountBonus, IntrinsicReturnNormalizer
+from adops_wrappers.intrinsic import (
+    CountBonus,
+    EpisodicCountBonus,
+    IntrinsicReturnNormalizer,
+    LargestDisplacement,
+    StatesSeen,
+)
 from adops_wrappers.methods import METHODS, Method, declare, find_method
 from adops_wrappers.recurrent import RecurrentCritic
 from adops_wrappers.shaper import Shaper, Transition
 from adops_wrappers.shaping.adops import ADOPES, ADOPS, ADOPESWrapper, ADOPSWrapper
+from adops_wrappers.shaping.bampf import BAMPF, BAMPFWrapper
+from adops_wrappers.shaping.bsrs import BSRS, BSRSWrapper
 from adops_wrappers.shaping.grm import GRM, PBIM, GRMWrapper, MatchedGRM, PBIMWrapper
 from adops_wrappers.shaping.guarded import GuardedScale, GuardedScaleWrapper
 from adops_wrappers.shaping.none import NoShaping, NoShapingWrapper
@@ -29,6 +37,7 @@ if TYPE_CHECKING:
     from adops_wrappers.inspect.report import write_report
     from adops_wrappers.inspect.reshape import reshape
     from adops_wrappers.inspect.wrappers import ShapingRecorder
+    from adops_wrappers.intrinsic.prediction import PredictionKnowledge as PredictionKnowledge
     from adops_wrappers.intrinsic.rllte import RLLTESource as RLLTESource
     from adops_wrappers.intrinsic.rnd import RND as RND
     from adops_wrappers.q_critic import QCritic as QCritic
@@ -45,6 +54,7 @@ if TYPE_CHECKING:
         clamp_by_sign,
     )
     from adops_wrappers.shaping.conflict import advantages, contradicts
+    from adops_wrappers.shaping.explicit import ExplicitShaping
     from adops_wrappers.tabular import (
         AuditReport,
         FiniteMDP,
@@ -68,6 +78,7 @@ _HOMES = {
     "AuditReport": "tabular",
     "ClampedAdvantage": "shaping.advantage",
     "Conflict": "inspect",
+    "ExplicitShaping": "shaping.explicit",
     "FiniteMDP": "tabular",
     "OracleCritic": "tabular",
     "Origin": "tabular",
@@ -92,6 +103,7 @@ _HOMES = {
 """Where names are that are loaded on first use: a training script needs none of them."""
 _NEED_TORCH = {
     "AdvantageClampCallback": "sb3",
+    "PredictionKnowledge": "intrinsic.prediction",
     "QCritic": "q_critic",
     "RLLTESource": "intrinsic.rllte",
     "RND": "intrinsic.rnd",
@@ -107,6 +119,8 @@ _NEED_TORCH = {
 __all__ = [
     "ADOPES",
     "ADOPS",
+    "BAMPF",
+    "BSRS",
     "GRM",
     "METHODS",
     "PBIM",
@@ -118,17 +132,21 @@ __all__ = [
     "ADOPSWrapper",
     "AdvantageFloor",
     "AuditReport",
+    "BAMPFWrapper",
+    "BSRSWrapper",
     "ClampedAdvantage",
     "Conflict",
     "CountBonus",
     "CriticHandle",
     "EpisodicCountBonus",
+    "ExplicitShaping",
     "FiniteMDP",
     "GRMWrapper",
     "GuardedScale",
     "GuardedScaleWrapper",
     "IntrinsicReturnNormalizer",
     "IntrinsicRewardWrapper",
+    "LargestDisplacement",
     "MatchedGRM",
     "Method",
     "NoShaping",
@@ -146,6 +164,7 @@ __all__ = [
     "Shaper",
     "ShapingRecorder",
     "ShapingWrapper",
+    "StatesSeen",
     "Transition",
     "ValueEstimates",
     "VectorShapingWrapper",
