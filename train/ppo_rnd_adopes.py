@@ -436,7 +436,7 @@ def learn(args: Args, run: Run) -> None:
         if rnd is not None and args.obs_norm_init_iterations:
             warm_up(args, base, learner, ranks)
         envs.reset(seed=args.seed + ranks.first_env)
-    next_obs = statistics.last_obs
+    next_obs = envs.episodes.last_obs
 
     # Storage for this rank's envs; `batch` counts the rows of all ranks
     steps, num_envs, batch = args.num_steps, ranks.num_envs, args.num_steps * args.num_envs
