@@ -127,6 +127,17 @@ class Whitening(nn.Module):
         # A coordinate that has never varied is left at 0 rather than divided by 0.
         self.scale.copy_(torch.where(std > 1e-8, std, 1.0))
 
+    def by_numpy(self, batch: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return what `forward` does, of an array: torch takes longer with small ones."""
+        if self.empty:
+            return batch.astype(np.float32)
+        shift = self.shift.numpy()
+        values = np.subtract(batch, shift, dtype=shift.dtype)
+        values /= self.scale.numpy()
+        np.minimum(values, self.clip, out=values)
+        np.maximum(values, -self.clip, out=values)
+        return values.astype(np.float32, copy=False)
+
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         """Return the whitened batch in float32; unchanged before the first update."""
         if self.empty:
@@ -160,6 +171,8 @@ class Encoder(nn.Module):
         self.parts = nn.ModuleList(_leaf_encoder(space, clip, whiten) for _, space in packer.leaves)
         widths: list[Any] = [part.features for part in self.parts]
         self.features = int(sum(widths))
+        self.plain = all(part.body is None for part in self.parts)
+        """Whether there are no weights in it."""
 
     def update(self, packed: Sequence[torch.Tensor]) -> None:
         """Update the whitening with a batch."""
@@ -171,6 +184,12 @@ class Encoder(nn.Module):
         """Return what `embed` takes: all that comes before the weights."""
         parts: Any = self.parts
         return [part.inputs(x) for part, x in zip(parts, packed, strict=True)]
+
+    def features_of(self, packed: Packed) -> npt.NDArray[np.float32]:
+        """Return what `forward` does, of arrays, if there are no weights in it."""
+        parts: Any = self.parts
+        found = [part.by_numpy(values) for part, values in zip(parts, packed, strict=True)]
+        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
     def embed(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return features of shape (rows, self.features)."""
@@ -212,7 +231,13 @@ def mlp(
     return _Layers(*layers)
 
 
-class ValueNetwork(nn.Module):
+class InputNetwork(nn.Module):
+    """A network on top of an `encoder`: it takes what `encoder.inputs` returns."""
+
+    encoder: Encoder
+
+
+class ValueNetwork(InputNetwork):
     """An encoder and an MLP; all values start at 0."""
 
     def __init__(self, packer: ObservationPacker, hidden: list[int], outputs: int) -> None:
@@ -220,9 +245,9 @@ class ValueNetwork(nn.Module):
         self.encoder = Encoder(packer, clip=10.0)
         self.body = mlp([self.encoder.features, *hidden], outputs, starts_at_zero=True)
 
-    def forward(self, packed: list[torch.Tensor]) -> torch.Tensor:
-        """Return `outputs` values for each packed observation."""
-        return self.body(self.encoder(packed))  # type: ignore[no-any-return]
+    def forward(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return `outputs` values for each row."""
+        return self.body(self.encoder.embed(inputs))  # type: ignore[no-any-return]
 
 
 class _BoxEncoder(nn.Module):
@@ -256,11 +281,16 @@ class _BoxEncoder(nn.Module):
             return x[:, None]
         return x.movedim(-1, 1) if self.channel_axis == 2 else x
 
+    def by_numpy(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        x = self.whitening.by_numpy(values)
+        return x if x.ndim == 2 else x.reshape(len(x), -1)
+
 
 class _OneHotEncoder(nn.Module):
     def __init__(self, sizes: list[int], starts: list[int]) -> None:
         super().__init__()
         self.sizes, self.starts = sizes, starts
+        self.firsts = np.cumsum([0, *sizes[:-1]])
         self.features = sum(sizes)
         self.body = None
 
@@ -274,6 +304,12 @@ class _OneHotEncoder(nn.Module):
             dim=1,
         )
 
+    def by_numpy(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        columns = values.reshape(len(values), -1).astype(np.int64)
+        codes = np.zeros((len(values), self.features), np.float32)
+        codes[np.arange(len(values))[:, None], columns - self.starts + self.firsts] = 1.0
+        return codes
+
 
 class _BitsEncoder(nn.Module):
     def __init__(self, features: int) -> None:
@@ -283,6 +319,9 @@ class _BitsEncoder(nn.Module):
 
     def inputs(self, values: torch.Tensor) -> torch.Tensor:
         return values.reshape(len(values), -1).float()
+
+    def by_numpy(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        return values.reshape(len(values), -1).astype(np.float32)
 
 
 def _leaf_encoder(space: gym.Space[Any], clip: float, whiten: str) -> nn.Module:

@@ -6,13 +6,12 @@ Needs torch (`pip install adops-wrappers[torch]`); the core never imports this m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 import torch
-from torch import nn
 
 from adops_wrappers import _checks
 from adops_wrappers._streams import LearnsStreams, Streams
@@ -21,11 +20,15 @@ from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.episodes import EnvLayout
 from adops_wrappers.networks import ObservationPacker, Packed, ValueNetwork
+from adops_wrappers.regression import Regression
 from adops_wrappers.shaper import Transition
 from adops_wrappers.td_memory import Replay, Step
 
 _BOOTSTRAPS = ("final", "reset", "none")
 _TARGETS = ("raw", "shaped")
+_MOST_TOGETHER = 16
+_LARGEST_DRAW = 2**20
+"""Numbers in the observations that are drawn at once, unless one batch has more."""
 
 
 class TDCritic(CriticHandle, LearnsStreams):
@@ -33,15 +36,16 @@ class TDCritic(CriticHandle, LearnsStreams):
 
     For an agent without separate critics: `ADOPSWrapper(env, TDCritic(env.observation_space))`.
     The agent need not know about it. After every vector step the wrapper shows it the
-    transition; it keeps the last `replay_size` of them and, `replay_ratio` times per transition
-    on average, regresses its values on the λ-returns
+    transition; it keeps the last `replay_size` of them. Every `learn_every` vector steps it
+    regresses its values, `replay_ratio` times per transition on average, on the λ-returns
 
         G_t = r_t + γ·((1 − λ)·V(s_{t+1}) + λ·G_{t+1}),
 
     cut after `segment` steps, of R with γ_E and of F (or F′) with γ_I. V_E(s′) is 0 where
     terminated. At an episode's end, V_I(s′) is what the wrapper's `int_bootstrap` says. Both
     discounts and `int_bootstrap` come from the wrapper unless they are given, and must then
-    agree with it. V(s) and V(s′) of a transition always come from the same parameters.
+    agree with it. V(s) and V(s′) of a transition always come from the same parameters. Learning is
+    rare and in large portions because the values of `learn_every` steps then cost one pass a step.
 
     It learns from one stack. Another one may read its values: pass it `critic.evaluate`.
 
@@ -68,6 +72,8 @@ class TDCritic(CriticHandle, LearnsStreams):
         replay_size: The number of transitions that are kept.
         replay_ratio: How often each transition is learned from, on average.
         batch_size: The number of transitions per gradient step.
+        learn_every: The number of vector steps between two phases of learning. A phase makes all
+            the gradient steps that are due; up to 16 of them share the values in their targets.
         max_grad_norm: The norm to which gradients are clipped.
         seed: Seeds the initial weights and the draws from the replay.
         device: Where the networks live.
@@ -102,6 +108,7 @@ class TDCritic(CriticHandle, LearnsStreams):
         replay_size: int = 4096,
         replay_ratio: float = 4.0,
         batch_size: int = 256,
+        learn_every: int = 16,
         max_grad_norm: float = 10.0,
         seed: int | None = None,
         device: str | torch.device = "cpu",
@@ -128,6 +135,7 @@ class TDCritic(CriticHandle, LearnsStreams):
         self.batch_size = _checks.whole("batch_size", batch_size, least=self.segment)
         self.replay_size = _checks.whole("replay_size", replay_size, least=self.batch_size)
         self.replay_ratio = _checks.positive("replay_ratio", replay_ratio)
+        self.learn_every = _checks.whole("learn_every", learn_every, least=1)
         self.max_grad_norm = _checks.positive("max_grad_norm", max_grad_norm)
         self.device = torch.device(device)
         self.generator = np.random.default_rng(seed)
@@ -136,13 +144,18 @@ class TDCritic(CriticHandle, LearnsStreams):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(self.generator.integers(2**62)))
             self.network = ValueNetwork(self.packer, widths, self._outputs).to(self.device)
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
+        self.regression = Regression(self.network, self.learning_rate, self.max_grad_norm)
         self.replay: Replay | None = None
         self.updates = 0
         """The number of gradient steps so far."""
         self._owed = 0.0
         self._unseen = 0
         self.register(self._evaluate)
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimiser of all weights."""
+        return self.regression.optimizer
 
     @property
     def _outputs(self) -> int:
@@ -180,10 +193,9 @@ class TDCritic(CriticHandle, LearnsStreams):
             )
         self._streams = merged
 
-    @torch.no_grad()
     def _evaluate(self, obs: Any) -> ValueEstimates:
         packed, _ = self.packer.pack(obs)
-        values: FloatArray = self.network(self._tensors(packed)).double().cpu().numpy()
+        values = self._values(packed)
         q_ext = values[:, 2:] if self._actions is not None else None
         return ValueEstimates(values[:, 0], values[:, 1], q_ext)
 
@@ -206,11 +218,12 @@ class TDCritic(CriticHandle, LearnsStreams):
         self._owed += self.replay_ratio * np.count_nonzero(step.valid) / self.batch_size
         if self._available() * len(step.reward) < self.batch_size:
             self._owed = min(self._owed, 1.0)
-        elif self._owed >= 1.0:
+        elif self._owed >= 1.0 and self._unseen >= min(self.learn_every, self.replay.length):
             self._whiten()
             while self._owed >= 1.0:
-                self._owed -= 1.0
-                self._learn()
+                steps = min(int(self._owed), self._together)
+                self._owed -= steps
+                self._learn(steps)
             # The values have changed: V(s) of the next transition must be looked up again.
             self.updated()
 
@@ -221,8 +234,15 @@ class TDCritic(CriticHandle, LearnsStreams):
         ages = np.arange(self.replay.stored - unseen, self.replay.stored)
         obs, valid = self.replay.observations(ages[:, None], np.arange(self.replay.rows))
         if valid.any():
-            self.network.encoder.update(self._tensors([part[valid] for part in obs]))
+            seen = [torch.from_numpy(part[valid]).to(self.device) for part in obs]
+            self.network.encoder.update(seen)
         self._unseen = 0
+
+    @property
+    def _together(self) -> int:
+        """The number of gradient steps that share one look at the values of their targets."""
+        size = self.batch_size * self.network.encoder.features
+        return min(_MOST_TOGETHER, max(1, _LARGEST_DRAW // size))
 
     def _available(self) -> int:
         """Return the number of stored vector steps whose targets are known."""
@@ -252,38 +272,28 @@ class TDCritic(CriticHandle, LearnsStreams):
             )
         return Step(obs, next_obs, action, t.reward, bonus, t.terminated, t.truncated, t.valid)
 
-    def _learn(self) -> None:
+    def _learn(self, steps: int) -> None:
+        """Make gradient steps on segments that are drawn at once."""
         assert self.replay is not None
-        replay, length = self.replay, self.segment
-        segments = self.batch_size // length
-        available = self._available()
-        row = self.generator.integers(replay.rows, size=segments)
-        length = min(length, available)
-        first = self.generator.integers(available - length + 1, size=segments)
+        replay, length = self.replay, min(self.segment, self._available())
+        segments = self.batch_size // self.segment
+        row = self.generator.integers(replay.rows, size=steps * segments)
+        first = self.generator.integers(self._available() - length + 1, size=steps * segments)
         age = first[:, None] + np.arange(length)
         batch, follows = replay.take(age, row[:, None])
-        obs = self._tensors(batch.obs)
-        with torch.no_grad():
-            next_values = self._on_host(self.network(self._tensors(batch.next_obs)), follows)
-            fresh = None
-            if self._streams.int_bootstrap == "reset":
-                follow, _ = replay.observations(age + 1, row[:, None])
-                fresh = self._on_host(self.network(self._tensors(follow)), follows)[..., 1]
-        targets = self._targets(batch, follows, next_values, fresh)
-        values = self.network(obs)
-        target = torch.as_tensor(targets.reshape(-1, 2), dtype=torch.float32, device=self.device)
-        error = (values[:, :2] - target) ** 2
-        if self._actions is not None:
-            action = torch.as_tensor(batch.action.ravel(), device=self.device)
-            chosen = values[:, 2:].gather(1, action[:, None])
-            error = torch.cat([error, (chosen - target[:, :1]) ** 2], dim=1)
-        valid = torch.as_tensor(batch.valid.ravel(), dtype=torch.float32, device=self.device)
-        loss = (error.sum(dim=1) * valid).sum() / valid.sum().clamp(min=1.0)
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), self.max_grad_norm)
-        self.optimizer.step()
-        self.updates += 1
+        next_values = self._values(batch.next_obs).reshape(*follows.shape, -1)
+        fresh = None
+        if self._streams.int_bootstrap == "reset":
+            follow, _ = replay.observations(age + 1, row[:, None])
+            fresh = self._values(follow)[:, 1].reshape(follows.shape)
+        targets = self._targets(batch, follows, next_values, fresh).reshape(-1, 2)
+        action, valid = batch.action.ravel(), batch.valid.ravel()
+        inputs = self.regression.inputs(batch.obs)
+        for start in range(0, steps * segments * length, segments * length):
+            rows = slice(start, start + segments * length)
+            loss = _Squares(targets[rows], action[rows], valid[rows])
+            self.regression.step([part[rows] for part in inputs], loss.gradient)
+        self.updates += steps
 
     def _targets(
         self,
@@ -310,14 +320,9 @@ class TDCritic(CriticHandle, LearnsStreams):
             axis=-1,
         )
 
-    def _on_host(self, values: torch.Tensor, like: BoolArray) -> FloatArray:
-        """Return values as an array of shape (segments, length, outputs)."""
-        array: FloatArray = values.double().cpu().numpy().reshape(*like.shape, -1)
-        return array
-
-    def _tensors(self, packed: Packed) -> list[torch.Tensor]:
-        # as_tensor shares memory with numpy: nothing here is kept beyond the call.
-        return [torch.as_tensor(part, device=self.device) for part in packed]
+    def _values(self, packed: Packed) -> FloatArray:
+        """Return the network's outputs: V_E, V_I and, if it is learned, Q_E of all actions."""
+        return self.regression.values(self.regression.inputs(packed)).astype(np.float64)
 
     def state_dict(self, *, include_replay: bool = True) -> dict[str, Any]:
         """Return all that a resumed run needs; without the replay, which refills, it is small."""
@@ -328,7 +333,7 @@ class TDCritic(CriticHandle, LearnsStreams):
         return {
             "settings": settings,
             "network": {k: v.clone() for k, v in self.network.state_dict().items()},
-            "optimizer": deepcopy(self.optimizer.state_dict()),
+            "optimizer": self.regression.state_dict(),
             "generator": self.generator.bit_generator.state,
             "replay": replay,
             "updates": self.updates,
@@ -340,13 +345,31 @@ class TDCritic(CriticHandle, LearnsStreams):
         """Restore a `state_dict()`."""
         self.load_streams(state)
         self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # torch would share it
+        self.regression.load_state_dict(state["optimizer"])
         self.generator.bit_generator.state = state["generator"]
         self.replay = None if state["replay"] is None else Replay.restore(state["replay"])
         self.updates = int(state["updates"])
         self._owed = float(state["owed"])
         self._unseen = int(state["unseen"])
         self.updated()
+
+
+class _Squares(NamedTuple):
+    """The squared errors of V_E, V_I and Q_E of the action taken, summed, for valid rows."""
+
+    targets: FloatArray
+    action: npt.NDArray[np.int64]
+    valid: BoolArray
+
+    def gradient(self, outputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return the gradient of their mean with respect to the outputs."""
+        slope = np.zeros_like(outputs)
+        slope[:, :2] = outputs[:, :2] - self.targets
+        if outputs.shape[1] > 2:
+            row, column = np.arange(len(outputs)), 2 + self.action
+            slope[row, column] = outputs[row, column] - self.targets[:, 0]
+        slope *= (2.0 / max(1, np.count_nonzero(self.valid))) * self.valid[:, None]
+        return slope
 
 
 def lambda_returns(
