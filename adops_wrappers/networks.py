@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
 import gymnasium as gym
@@ -27,6 +27,24 @@ Packed = list[npt.NDArray[Any]]
 """A batch of observations: one array of shape (rows, ...) for each leaf of the space."""
 
 
+_NUMBERS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+class _Leaf(NamedTuple):
+    """What `pack` asks of a leaf at every step."""
+
+    path: tuple[Any, ...]
+    space: gym.Space[Any]
+    is_text: bool
+    shape: tuple[int, ...]
+    dimensions: int
+
+    @classmethod
+    def of(cls, path: tuple[Any, ...], space: gym.Space[Any]) -> _Leaf:
+        text, shape = not isinstance(space, _NUMBERS), tuple(space.shape or ())
+        return cls(path, space, text, shape, 0 if text else len(shape))
+
+
 class ObservationPacker:
     """Turns observations of a space, one or a batch, into plain arrays, leaf by leaf.
 
@@ -42,27 +60,28 @@ class ObservationPacker:
         self.leaves = list(_leaves(space))
         if not self.leaves:
             raise ValueError(f"The observation space {space} holds nothing to learn from.")
+        self._described = [_Leaf.of(path, leaf) for path, leaf in self.leaves]
 
     def pack(self, obs: Any) -> tuple[Packed, bool]:
         """Return the arrays with a leading axis of rows, and whether `obs` was a batch."""
-        parts = [_pick(obs, path) for path, _ in self.leaves]
-        (_, space), first = self.leaves[0], parts[0]
-        batched = not isinstance(first, str) and to_numpy(first).ndim > _dimensions(space)
+        parts = [_pick(obs, leaf.path) for leaf in self._described]
+        first, leaf = parts[0], self._described[0]
+        batched = not isinstance(first, str) and to_numpy(first).ndim > leaf.dimensions
         return [
             self._leaf_array(leaf, part, batched)
-            for (_, leaf), part in zip(self.leaves, parts, strict=True)
+            for leaf, part in zip(self._described, parts, strict=True)
         ], batched
 
-    def _leaf_array(self, space: gym.Space[Any], part: Any, batched: bool) -> npt.NDArray[Any]:
-        if _is_text(space):
+    def _leaf_array(self, leaf: _Leaf, part: Any, batched: bool) -> npt.NDArray[Any]:
+        if leaf.is_text:
             texts = list(part) if batched else [part]
             return np.stack([_word_bits(text) for text in texts])
         array = to_numpy(part)
         array = array if batched else array[None]
-        if array.shape[1:] != _shape(space):
+        if array.shape[1:] != leaf.shape:
             raise ValueError(
-                f"Got an observation of shape {to_numpy(part).shape} for the space {space}. Give "
-                "the space of one observation: env.observation_space of an Env, "
+                f"Got an observation of shape {to_numpy(part).shape} for the space {leaf.space}. "
+                "Give the space of one observation: env.observation_space of an Env, "
                 "env.single_observation_space of a VectorEnv."
             )
         return array
@@ -389,21 +408,6 @@ def _pick(obs: Any, path: tuple[Any, ...]) -> Any:
     for key in path:
         obs = obs[key]
     return obs
-
-
-_NUMBERS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-
-
-def _is_text(space: gym.Space[Any]) -> bool:
-    return not isinstance(space, _NUMBERS)
-
-
-def _dimensions(space: gym.Space[Any]) -> int:
-    return 0 if _is_text(space) else len(_shape(space))
-
-
-def _shape(space: gym.Space[Any]) -> tuple[int, ...]:
-    return tuple(space.shape or ())
 
 
 def _word_bits(text: Any) -> npt.NDArray[np.uint8]:

@@ -388,11 +388,14 @@ def lambda_returns(
 
         G_t = r_t + γ·V(s_{t+1})
     """
-    returns = reward + gamma * next_value
-    for t in range(reward.shape[-1] - 2, -1, -1):
-        mixed = (1.0 - lam) * next_value[..., t] + lam * returns[..., t + 1]
-        returns[..., t] = np.where(follows[..., t], reward[..., t] + gamma * mixed, returns[..., t])
-    return returns
+    weight = lam * follows
+    weight[..., -1] = 0.0
+    returns = reward + gamma * (1.0 - weight) * next_value
+    # Time first: one step of all rows is then a stretch of memory.
+    column, weight = (np.ascontiguousarray(x.swapaxes(0, -1)) for x in (returns, gamma * weight))
+    for t in range(len(column) - 2, -1, -1):
+        column[t] += weight[t] * column[t + 1]
+    return column.swapaxes(0, -1)
 
 
 def _discrete(space: gym.Space[Any] | None) -> gym.spaces.Discrete | None:
