@@ -122,6 +122,7 @@ class Whitening(nn.Module):
         self.register_buffer("scale", torch.ones(kept, dtype=dtype), persistent=False)
         self.empty = True
         """Whether there was no update yet."""
+        self._arrays = self.shift.numpy(), self.scale.numpy()
         self.register_load_state_dict_post_hook(_after_loading)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
@@ -145,14 +146,15 @@ class Whitening(nn.Module):
         self.shift.copy_(self.mean)
         # A coordinate that has never varied is left at 0 rather than divided by 0.
         self.scale.copy_(torch.where(std > 1e-8, std, 1.0))
+        self._arrays = self.shift.cpu().numpy(), self.scale.cpu().numpy()
 
     def by_numpy(self, batch: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Return what `forward` does, of an array: torch takes longer with small ones."""
         if self.empty:
             return batch.astype(np.float32)
-        shift = self.shift.numpy()
+        shift, scale = self._arrays
         values = np.subtract(batch, shift, dtype=shift.dtype)
-        values /= self.scale.numpy()
+        values /= scale
         np.minimum(values, self.clip, out=values)
         np.maximum(values, -self.clip, out=values)
         return values.astype(np.float32, copy=False)
@@ -190,6 +192,7 @@ class Encoder(nn.Module):
         self.parts = nn.ModuleList(_leaf_encoder(space, clip, whiten) for _, space in packer.leaves)
         widths: list[Any] = [part.features for part in self.parts]
         self.features = int(sum(widths))
+        self._parts = tuple(self.parts)  # torch looks a module up for longer than it runs
         self.plain = all(part.body is None for part in self.parts)
         """Whether there are no weights in it."""
 
@@ -206,9 +209,11 @@ class Encoder(nn.Module):
 
     def features_of(self, packed: Packed) -> npt.NDArray[np.float32]:
         """Return what `forward` does, of arrays, if there are no weights in it."""
-        parts: Any = self.parts
+        parts: Any = self._parts
+        if len(parts) == 1:
+            return parts[0].by_numpy(packed[0])  # type: ignore[no-any-return]
         found = [part.by_numpy(values) for part, values in zip(parts, packed, strict=True)]
-        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+        return np.concatenate(found, axis=1)
 
     def embed(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return features of shape (rows, self.features)."""

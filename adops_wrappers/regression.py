@@ -176,6 +176,11 @@ class Evaluated:
             answer: Array32 = self.network(inputs).cpu().numpy()
         return answer
 
+    def follow(self, other: Evaluated, share: float) -> None:
+        """Move all weights towards those of a network of the same kind, by this share."""
+        with torch.no_grad():
+            self.vector.lerp_(other.vector, share)
+
 
 class Regression(Evaluated):
     """A network, and Adam on the array of its weights.
