@@ -108,7 +108,7 @@ class TDCritic(CriticHandle, LearnsStreams):
         replay_size: int = 4096,
         replay_ratio: float = 4.0,
         batch_size: int = 256,
-        learn_every: int = 16,
+        learn_every: int = 64,
         max_grad_norm: float = 10.0,
         seed: int | None = None,
         device: str | torch.device = "cpu",
@@ -192,6 +192,13 @@ class TDCritic(CriticHandle, LearnsStreams):
                 f"{merged}. Use one TDCritic for each kind of stack."
             )
         self._streams = merged
+
+    def evaluate(self, obs: Any) -> Any:
+        """Return the values of `obs`, even if they are in memory; forget those."""
+        if self._fn != self._evaluate:
+            return super().evaluate(obs)
+        self._forget()  # and without a word to torch, which takes as long as a small network
+        return self._evaluate(obs)
 
     def _evaluate(self, obs: Any) -> ValueEstimates:
         packed, _ = self.packer.pack(obs)
@@ -312,12 +319,17 @@ class TDCritic(CriticHandle, LearnsStreams):
         follows_int = follows
         if int_bootstrap == "reset":
             follows_int = follows | batch.terminated | batch.truncated
-        return np.stack(
-            [
-                lambda_returns(batch.reward, next_ext, follows, gamma_ext, self.lam),
-                lambda_returns(batch.bonus, next_int, follows_int, gamma_int, self.lam),
-            ],
-            axis=-1,
+        # Both streams at once: time is what the loop over it takes, not the arithmetic.
+        return np.moveaxis(
+            lambda_returns(
+                np.stack([batch.reward, batch.bonus]),
+                np.stack([next_ext, next_int]),
+                np.stack([follows, follows_int]),
+                np.array([gamma_ext, gamma_int])[:, None, None],
+                self.lam,
+            ),
+            0,
+            -1,
         )
 
     def _values(self, packed: Packed) -> FloatArray:
@@ -376,7 +388,7 @@ def lambda_returns(
     reward: FloatArray,
     next_value: FloatArray,
     follows: BoolArray,
-    gamma: float,
+    gamma: float | FloatArray,
     lam: float,
 ) -> FloatArray:
     """Return the λ-returns along the last axis.

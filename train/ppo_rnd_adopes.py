@@ -38,6 +38,7 @@ from adops_wrappers import (
 from adops_wrappers.shaping.advantage import AdvantageFloor, AdvantageSum
 
 # --- end of wrapper stack: imports
+from adops_wrappers.meter import CriticMeter
 from adops_wrappers.training.acting import Actor, fetch_scores
 from adops_wrappers.training.args import Auto, ScriptArgs, read_command_line
 from adops_wrappers.training.distributed import Ranks
@@ -419,10 +420,11 @@ def learn(args: Args, run: Run) -> None:
     statistics = with_statistics(base, args, encoder.kind, args.end_at_truncation)
     with exit_on(ValueError):
         envs, combine = wrap_stack(args, statistics, learner), add_streams(args)
-    floor = AdvantageFloor()
+    floor, meter = AdvantageFloor(), CriticMeter(args.num_envs, gamma_ext=args.gamma_ext)
 
     # Start or resume
-    run.track(**learner.parts, optimizer=optimizer, history=history, combine=combine, floor=floor)
+    kept = {"history": history, "combine": combine, "floor": floor, "meter": meter}
+    run.track(**learner.parts, optimizer=optimizer, **kept)
     if not run.restore(envs):
         if rnd is not None and args.obs_norm_init_iterations:
             warm_up(args, base, learner, ranks)
@@ -556,6 +558,10 @@ def learn(args: Args, run: Run) -> None:
         sums, clamped = sum_conflicts(combine, advantages, combined)
         seen = (bonus, rewards[:, 1], correction, one_step, sums, clamped, values[:-1], returns)
         *flows, one_step, sums, clamped, v, g = ranks.side_by_side_on_main(*seen)
+        judged = deltas[:, 0], values[:-1, 0], rewards[:, 0], next_values[:, 0]
+        judged = ranks.side_by_side_on_main(*judged, terminated, truncated)
+        if ranks.main:
+            meter.rollout(*judged)
         metrics = {
             **history.metrics(finished, statistics.counts),
             "charts/learning_rate": args.learning_rate,
@@ -565,6 +571,7 @@ def learn(args: Args, run: Run) -> None:
             **losses,
             "losses/value_loss": losses["losses/value_loss_ext"] + losses["losses/value_loss_int"],
             **critic_fit(v, g),
+            **meter.metrics(),
             **streams(*flows),
             "shaping/conflict_rate": mean(one_step),
             "shaping/advantage_conflict_rate": mean(sums),

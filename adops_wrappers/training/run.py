@@ -26,6 +26,7 @@ from adops_wrappers import __version__
 from adops_wrappers.inspect import runs
 from adops_wrappers.methods import find_method
 from adops_wrappers.stack import load_stack_state_dict, stack_state_dict
+from adops_wrappers.meter import CriticMeter
 from adops_wrappers.training import checkpoint
 from adops_wrappers.training.args import ScriptArgs, scales_by_default
 from adops_wrappers.training.distributed import Ranks, silence_other_ranks
@@ -183,6 +184,9 @@ class Run:
             # Method, scale and counts continue; episodes start over.
             seed = (self.args.seed + 1_000_003 * self.iteration) % 2**30
             stack.reset(seed=seed + self.ranks.first_env)
+            for part in self._tracked.values():
+                if isinstance(part, CriticMeter):
+                    part.reset()
             said += (
                 " These environments cannot save their state: they start again from reset, and "
                 "unfinished episodes are dropped."
@@ -292,7 +296,9 @@ class Run:
         owns, envs = zip(*gathered, strict=True)
         state = {
             "args": dataclasses.asdict(self.args),
-            "shared": {name: part.state_dict() for name, part in self._tracked.items()},
+            "shared": {
+                name: checkpoint.to_plain(part.state_dict()) for name, part in self._tracked.items()
+            },
             "ranks": list(owns),
         }
         # The rows reach the disk before the checkpoint that counts on them.
