@@ -72,7 +72,8 @@ class CriticMeter:
         >>> import gymnasium as gym
         >>> from adops_wrappers import ADOPSWrapper, CountBonus, IntrinsicRewardWrapper
         >>> from adops_wrappers.meter import CriticMeter
-        >>> env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1", max_episode_steps=9), CountBonus())
+        >>> env = gym.make("CliffWalking-v1", max_episode_steps=9)
+        >>> env = IntrinsicRewardWrapper(env, CountBonus())
         >>> env = ADOPSWrapper(env, lambda obs: (0.0, 0.0), gamma=0.9)
         >>> meter = CriticMeter.joined(env)
         >>> _ = env.reset(seed=0)
@@ -100,7 +101,7 @@ class CriticMeter:
         self.probes = _checks.whole("probes", probes, least=1)
         self.generator = np.random.default_rng(seed)
         self.length = np.zeros(rows, dtype=np.int64)
-        # Of the steps followed: their A_E and V_E, the reward since, and what the next one is worth.
+        # Of the steps followed: A_E and V_E, the reward since, and what the next one is worth.
         shape = self.probes, rows
         self.advantage, self.value, self.gain, self.worth = (np.zeros(shape) for _ in range(4))
         self.sums = np.zeros((_checks.whole("episodes", episodes, least=1), len(_SUMS)))
@@ -108,7 +109,12 @@ class CriticMeter:
 
     @classmethod
     def joined(
-        cls, env: Any, critic: AnyCritic | None = None, *, gamma_ext: float | None = None, **settings: Any
+        cls,
+        env: Any,
+        critic: AnyCritic | None = None,
+        *,
+        gamma_ext: float | None = None,
+        **settings: Any,
     ) -> CriticMeter:
         """Return a meter that watches a stack from now on.
 
@@ -121,8 +127,8 @@ class CriticMeter:
         shaping: Any = find_layer(env, ComposesShaper)
         if shaping is None:
             raise ValueError(
-                "CriticMeter.joined needs a stack with a shaping wrapper: make_shaping('none', env) "
-                "is one that changes nothing."
+                "CriticMeter.joined needs a stack with a shaping wrapper. make_shaping('none', "
+                "env) is one that changes nothing."
             )
         core: ShapingCore = shaping.core
         core.consult(critic)
@@ -203,9 +209,8 @@ class CriticMeter:
         followed = np.minimum(length, self.probes)
         used = np.arange(self.probes)[:, None] < followed
         earned = self.gain[:, ended] + self.worth[:, ended] * after
-        found = episode_sums(
-            self.advantage[:, ended], self.value[:, ended], earned, used, self.tie_tolerance
-        )
+        terms = terms_of(self.advantage[:, ended], self.value[:, ended], earned, self.tie_tolerance)
+        found = np.where(used[..., None], terms, 0.0).sum(axis=0)
         newest = (found * (length / followed)[:, None])[-len(self.sums) :]
         self.sums[(self.finished + np.arange(len(newest))) % len(self.sums)] = newest
         self.finished += len(newest)
@@ -248,23 +253,20 @@ class CriticMeter:
 _ARRAYS = ("length", "advantage", "value", "gain", "worth", "sums")
 
 
-def episode_sums(
-    advantage_ext: FloatArray,
-    value_ext: FloatArray,
-    earned: FloatArray,
-    used: BoolArray,
-    tie_tolerance: float,
+def terms_of(
+    advantage_ext: FloatArray, value_ext: FloatArray, earned: FloatArray, tie_tolerance: float
 ) -> FloatArray:
-    """Return the sums that a reading is made of, one row for each column of the arguments."""
+    """Return what each step adds to the sums of its episode, along a last axis."""
     error = earned - value_ext
-    decided = used & (np.abs(advantage_ext) > tie_tolerance) & (error != 0.0)
+    decided = (np.abs(advantage_ext) > tie_tolerance) & (error != 0.0)
     agreed = decided & ((advantage_ext > 0.0) == (error > 0.0))
-    parts = (1.0, decided, agreed, earned, value_ext, earned**2, error, error**2)
-    return np.stack([np.where(used, part, 0.0).sum(axis=0) for part in parts], axis=1)
+    one = np.ones(error.shape)
+    parts = (one, decided, agreed, earned, value_ext, earned**2, error, error**2)
+    return np.stack(parts, axis=-1, dtype=np.float64)
 
 
 def reading_of(sums: FloatArray) -> Reading:
-    """Return the reading of some episodes, given their sums."""
+    """Return the reading of some episodes, given the sums of each: an array (episodes, 8)."""
     episodes = len(sums)
     if not episodes:
         return Reading(0, *[None] * 7)

@@ -19,7 +19,8 @@ from adops_wrappers.arrays import FloatArray, to_numpy
 from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.episodes import EnvLayout
-from adops_wrappers.networks import ObservationPacker, Packed, Whitening
+from adops_wrappers.networks import Whitening
+from adops_wrappers.packing import ObservationPacker, Packed
 from adops_wrappers.q_networks import ActionCodes, QOfAction, QTable
 from adops_wrappers.regression import Array32, Evaluated, Regression
 from adops_wrappers.replay import ReplayBatch
@@ -193,7 +194,7 @@ class QCritic(CriticHandle, LearnsStreams):
         def gradient_of(outputs: Array32) -> Array32:
             # Squares, though most DQNs take Huber's loss: that has its minimum near the median,
             # and a median knows nothing of an end that comes one time in five.
-            errors = self.network.errors(outputs, taken, targets)
+            errors: Array32 = self.network.errors(outputs, taken, targets)
             if len(valid) == rows:
                 return errors * np.float32(2.0 / rows)
             slope = np.zeros_like(errors)
@@ -227,7 +228,7 @@ class QCritic(CriticHandle, LearnsStreams):
             int_bootstrap, next_int, fresh, ~goes_on, truncated.astype(np.bool_)
         )
         targets = reward + gamma_ext * next_ext * goes_on, bonus + gamma_int * next_int
-        return np.stack(targets, axis=1, dtype=np.float32)
+        return np.asarray(np.stack(targets, axis=1), dtype=np.float32)
 
     def _next_values(self, obs: Any) -> tuple[FloatArray, FloatArray]:
         packed, _ = self.packer.pack(obs)

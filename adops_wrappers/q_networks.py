@@ -16,7 +16,8 @@ from gymnasium import spaces
 from torch import nn
 
 from adops_wrappers.arrays import FloatArray
-from adops_wrappers.networks import Encoder, InputNetwork, ObservationPacker, mlp
+from adops_wrappers.networks import Encoder, InputNetwork, mlp
+from adops_wrappers.packing import ObservationPacker
 from adops_wrappers.regression import Array32
 
 
@@ -83,7 +84,7 @@ class QTable(InputNetwork):
 
     @staticmethod
     def errors(outputs: Array32, taken: npt.NDArray[Any], targets: Array32) -> Array32:
-        """Return by how much the outputs miss targets of shape (rows, 2), 0 where they say nothing."""
+        """Return by how much the outputs of the actions taken miss targets of shape (rows, 2)."""
         found = np.zeros_like(outputs)
         row, column = np.arange(len(outputs))[:, None], 2 * taken[:, None] + (0, 1)
         found[row, column] = outputs[row, column] - targets

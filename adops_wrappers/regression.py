@@ -18,7 +18,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from adops_wrappers.networks import InputNetwork, Packed
+from adops_wrappers.networks import InputNetwork
+from adops_wrappers.packing import Packed
 
 _BLOCK = 256
 """Rows of a pass: more do not fit into the processor's cache."""
@@ -58,9 +59,7 @@ class Mlp:
         """Return the outputs for inputs of shape (rows, features)."""
         if len(x) <= _BLOCK:
             return self._outputs(x)
-        return np.concatenate(
-            [self._outputs(x[i : i + _BLOCK]) for i in range(0, len(x), _BLOCK)]
-        )
+        return np.concatenate([self._outputs(x[i : i + _BLOCK]) for i in range(0, len(x), _BLOCK)])
 
     def _outputs(self, x: Array32) -> Array32:
         rows = len(x)
@@ -171,7 +170,7 @@ class Evaluated:
     def values(self, inputs: Sequence[Any]) -> Array32:
         """Return the network's outputs."""
         if self.mlp is not None:
-            return self.mlp.values(*inputs)
+            return self.mlp.values(inputs[0])
         with torch.inference_mode():
             answer: Array32 = self.network(inputs).cpu().numpy()
         return answer
@@ -239,7 +238,7 @@ class Regression(Evaluated):
             gradient_of: The gradient of the loss with respect to the outputs that it is given.
         """
         if self.mlp is not None:
-            self.mlp.differentiate(*inputs, gradient_of)
+            self.mlp.differentiate(inputs[0], gradient_of)
             for stretch in self._stretches:
                 part = self.adam.gradient[stretch]
                 norm = float(np.sqrt(part @ part))

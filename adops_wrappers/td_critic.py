@@ -6,11 +6,10 @@ Needs torch (`pip install adops-wrappers[torch]`); the core never imports this m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from adops_wrappers import _checks
@@ -19,10 +18,13 @@ from adops_wrappers.arrays import BoolArray, FloatArray, to_numpy
 from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.episodes import EnvLayout
-from adops_wrappers.networks import ObservationPacker, Packed, ValueNetwork
+from adops_wrappers.networks import ValueNetwork
+from adops_wrappers.packing import ObservationPacker, Packed
 from adops_wrappers.regression import Regression
 from adops_wrappers.shaper import Transition
 from adops_wrappers.td_memory import Replay, Step
+from adops_wrappers.td_targets import Squares
+from adops_wrappers.td_targets import lambda_returns as lambda_returns
 
 _BOOTSTRAPS = ("final", "reset", "none")
 _TARGETS = ("raw", "shaped")
@@ -61,10 +63,10 @@ class TDCritic(CriticHandle, LearnsStreams):
         gamma_ext: γ_E.
         gamma_int: γ_I.
         int_bootstrap: V_I(s′) at an episode's end, as for `ADOPSWrapper`.
-        intrinsic_target: "raw" makes V_I the value of F, which is bounded whatever the clamp
-            does. "shaped" makes it the value of F′, as the paper's two-headed agent learns it:
-            while all extrinsic advantages tie, as they do before the first reward, the clamp
-            only ever raises F′, V_I follows, and with function approximation both can diverge.
+        intrinsic_target: "raw" makes V_I the value of F. "shaped" makes it the value of F′, as the
+            paper's two-headed agent learns it, kept within what F alone could pay: from
+            min(F, 0)/(1 − γ_I) to max(F, 0)/(1 − γ_I), over the smallest and the largest F so
+            far. Exact updates of ADOPS' V_I never leave that range; errors of a network do.
         lam: λ; 0 gives one-step targets.
         segment: The number of steps after which a λ-return is cut; 1 if `lam` is 0.
         hidden: The widths of the hidden layers; `()` makes values linear in the features.
@@ -72,8 +74,9 @@ class TDCritic(CriticHandle, LearnsStreams):
         replay_size: The number of transitions that are kept.
         replay_ratio: How often each transition is learned from, on average.
         batch_size: The number of transitions per gradient step.
-        learn_every: The number of vector steps between two phases of learning. A phase makes all
-            the gradient steps that are due; up to 16 of them share the values in their targets.
+        learn_every: The number of vector steps between two phases of learning; None for 64, and 16
+            with a single environment. A phase makes all the gradient steps that are due; up to 16
+            of them share the values in their targets.
         max_grad_norm: The norm to which gradients are clipped.
         seed: Seeds the initial weights and the draws from the replay.
         device: Where the networks live.
@@ -108,7 +111,7 @@ class TDCritic(CriticHandle, LearnsStreams):
         replay_size: int = 4096,
         replay_ratio: float = 4.0,
         batch_size: int = 256,
-        learn_every: int = 64,
+        learn_every: int | None = None,
         max_grad_norm: float = 10.0,
         seed: int | None = None,
         device: str | torch.device = "cpu",
@@ -135,7 +138,9 @@ class TDCritic(CriticHandle, LearnsStreams):
         self.batch_size = _checks.whole("batch_size", batch_size, least=self.segment)
         self.replay_size = _checks.whole("replay_size", replay_size, least=self.batch_size)
         self.replay_ratio = _checks.positive("replay_ratio", replay_ratio)
-        self.learn_every = _checks.whole("learn_every", learn_every, least=1)
+        if learn_every is not None:
+            learn_every = _checks.whole("learn_every", learn_every, least=1)
+        self.learn_every = learn_every
         self.max_grad_norm = _checks.positive("max_grad_norm", max_grad_norm)
         self.device = torch.device(device)
         self.generator = np.random.default_rng(seed)
@@ -146,6 +151,8 @@ class TDCritic(CriticHandle, LearnsStreams):
             self.network = ValueNetwork(self.packer, widths, self._outputs).to(self.device)
         self.regression = Regression(self.network, self.learning_rate, self.max_grad_norm)
         self.replay: Replay | None = None
+        self._paid: tuple[float, float] | None = None
+        self._clamped = True
         self.updates = 0
         """The number of gradient steps so far."""
         self._owed = 0.0
@@ -177,6 +184,8 @@ class TDCritic(CriticHandle, LearnsStreams):
                 f"{layout.action_space}. Pass env.action_space of an Env, or "
                 "env.single_action_space of a VectorEnv."
             )
+        # Only a clamp's F′ can pay no more than F: debts and potentials have other limits.
+        self._clamped = discounts is not None
         gamma_ext, gamma_int = discounts or (None, None)
         wrapper = Streams(gamma_ext, gamma_int, int_bootstrap)
         for name, mine, wanted in zip(Streams._fields, self._given, wrapper, strict=True):
@@ -204,7 +213,15 @@ class TDCritic(CriticHandle, LearnsStreams):
         packed, _ = self.packer.pack(obs)
         values = self._values(packed)
         q_ext = values[:, 2:] if self._actions is not None else None
-        return ValueEstimates(values[:, 0], values[:, 1], q_ext)
+        return ValueEstimates(values[:, 0], self._payable(values[:, 1]), q_ext)
+
+    def _payable(self, value_int: FloatArray) -> FloatArray:
+        """Keep values of a clamped F′ within those that F alone could pay."""
+        gamma = self._streams.gamma_int
+        if self._paid is None or gamma is None or not self._clamped:
+            return value_int
+        least, most = (paid / max(1.0 - gamma, 1e-6) for paid in self._paid)
+        return np.minimum(np.maximum(value_int, least), most)
 
     def observe(self, transition: Transition) -> None:
         """Keep a transition, and learn from the kept ones when it is time."""
@@ -225,7 +242,7 @@ class TDCritic(CriticHandle, LearnsStreams):
         self._owed += self.replay_ratio * np.count_nonzero(step.valid) / self.batch_size
         if self._available() * len(step.reward) < self.batch_size:
             self._owed = min(self._owed, 1.0)
-        elif self._owed >= 1.0 and self._unseen >= min(self.learn_every, self.replay.length):
+        elif self._owed >= 1.0 and self._unseen >= self._wait():
             self._whiten()
             while self._owed >= 1.0:
                 steps = min(int(self._owed), self._together)
@@ -233,6 +250,12 @@ class TDCritic(CriticHandle, LearnsStreams):
                 self._learn(steps)
             # The values have changed: V(s) of the next transition must be looked up again.
             self.updated()
+
+    def _wait(self) -> int:
+        """The number of vector steps to wait before learning again."""
+        assert self.replay is not None
+        wanted = self.learn_every or (64 if self.replay.rows > 1 else 16)
+        return min(wanted, self.replay.length)  # every step is learned from before it goes
 
     def _whiten(self) -> None:
         """Update the whitening with what has been seen since the last gradient step."""
@@ -260,6 +283,10 @@ class TDCritic(CriticHandle, LearnsStreams):
     def _step(self, transition: Transition) -> Step:
         t = transition
         bonus = t.intrinsic if self.intrinsic_target == "raw" else t.shaped
+        if self.intrinsic_target == "shaped":
+            paid = np.where(t.valid, t.intrinsic, 0.0)
+            least, most = self._paid or (0.0, 0.0)
+            self._paid = min(least, float(paid.min())), max(most, float(paid.max()))
         if bonus is None or t.observation is None:
             raise ValueError(
                 "TDCritic.observe needs the fields shaped, observation, action and "
@@ -294,11 +321,12 @@ class TDCritic(CriticHandle, LearnsStreams):
             follow, _ = replay.observations(age + 1, row[:, None])
             fresh = self._values(follow)[:, 1].reshape(follows.shape)
         targets = self._targets(batch, follows, next_values, fresh).reshape(-1, 2)
+        targets[:, 1] = self._payable(targets[:, 1])
         action, valid = batch.action.ravel(), batch.valid.ravel()
         inputs = self.regression.inputs(batch.obs)
         for start in range(0, steps * segments * length, segments * length):
             rows = slice(start, start + segments * length)
-            loss = _Squares(targets[rows], action[rows], valid[rows])
+            loss = Squares(targets[rows], action[rows], valid[rows])
             self.regression.step([part[rows] for part in inputs], loss.gradient)
         self.updates += steps
 
@@ -351,6 +379,7 @@ class TDCritic(CriticHandle, LearnsStreams):
             "updates": self.updates,
             "owed": self._owed,
             "unseen": self._unseen,
+            "paid": self._paid,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -363,51 +392,8 @@ class TDCritic(CriticHandle, LearnsStreams):
         self.updates = int(state["updates"])
         self._owed = float(state["owed"])
         self._unseen = int(state["unseen"])
+        self._paid = state.get("paid")  # version 0.2 did not keep it
         self.updated()
-
-
-class _Squares(NamedTuple):
-    """The squared errors of V_E, V_I and Q_E of the action taken, summed, for valid rows."""
-
-    targets: FloatArray
-    action: npt.NDArray[np.int64]
-    valid: BoolArray
-
-    def gradient(self, outputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Return the gradient of their mean with respect to the outputs."""
-        slope = np.zeros_like(outputs)
-        slope[:, :2] = outputs[:, :2] - self.targets
-        if outputs.shape[1] > 2:
-            row, column = np.arange(len(outputs)), 2 + self.action
-            slope[row, column] = outputs[row, column] - self.targets[:, 0]
-        slope *= (2.0 / max(1, np.count_nonzero(self.valid))) * self.valid[:, None]
-        return slope
-
-
-def lambda_returns(
-    reward: FloatArray,
-    next_value: FloatArray,
-    follows: BoolArray,
-    gamma: float | FloatArray,
-    lam: float,
-) -> FloatArray:
-    """Return the λ-returns along the last axis.
-
-        G_t = r_t + γ·((1 − λ)·V(s_{t+1}) + λ·G_{t+1})
-
-    Where the next column is not the step that follows (`follows` is False), and at the last
-    column:
-
-        G_t = r_t + γ·V(s_{t+1})
-    """
-    weight = lam * follows
-    weight[..., -1] = 0.0
-    returns = reward + gamma * (1.0 - weight) * next_value
-    # Time first: one step of all rows is then a stretch of memory.
-    column, weight = (np.ascontiguousarray(x.swapaxes(0, -1)) for x in (returns, gamma * weight))
-    for t in range(len(column) - 2, -1, -1):
-        column[t] += weight[t] * column[t + 1]
-    return column.swapaxes(0, -1)
 
 
 def _discrete(space: gym.Space[Any] | None) -> gym.spaces.Discrete | None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from adops_wrappers.arrays import BoolArray, FloatArray
 
 if TYPE_CHECKING:
-    from adops_wrappers.networks import Packed
+    from adops_wrappers.packing import Packed
 
 
 class Step(NamedTuple):

@@ -24,7 +24,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from adops_wrappers import ADOPSWrapper, IntrinsicRewardWrapper, NoShapingWrapper, TDCritic
 from adops_wrappers.intrinsic.rnd import RND
 
-
 CART_POLE = "CartPole-v1"
 RAW, ZEROS = "no shaping", "ADOPS, critic of zeros"
 

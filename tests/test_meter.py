@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -7,7 +8,13 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from adops_wrappers import ADOPSWrapper, IntrinsicRewardWrapper, NoShapingWrapper
+from adops_wrappers import (
+    ADOPSWrapper,
+    IntrinsicRewardWrapper,
+    NoShapingWrapper,
+    ShapingRecorder,
+)
+from adops_wrappers.inspect.diagnosis import critic_reading
 from adops_wrappers.meter import CriticMeter, Reading
 from tests import toolkit as tk
 
@@ -204,3 +211,24 @@ def test_what_cannot_be_measured_is_said() -> None:
     with pytest.raises(ValueError, match="Pass gamma_ext"):
         CriticMeter.joined(plain, lambda obs: (0.0, 0.0))
     assert CriticMeter(1, gamma_ext=0.9).reading().agreement is None
+
+
+def test_a_recording_of_the_same_steps_says_the_same(tmp_path: Path) -> None:
+    env: Any = tk.make_vector("sync", AutoresetMode.SAME_STEP)
+    weights = np.linspace(-0.5, 0.5, int(np.prod(env.single_observation_space.shape)))
+
+    def values(obs: Any) -> Any:
+        value = np.asarray(obs, dtype=np.float64).reshape(len(obs), -1) @ weights
+        return value, 0.0 * value
+
+    env = ADOPSWrapper(IntrinsicRewardWrapper(env, tk.source), values, gamma=0.9)
+    env = ShapingRecorder(env, tmp_path / "steps.npz")
+    meter = CriticMeter.joined(env)
+    env.reset(seed=0)
+    for _ in range(60):
+        env.step(np.zeros(3, dtype=np.int64))
+    recording = env.finish()
+    mine, theirs = meter.reading(), critic_reading(recording)
+    assert mine.episodes == theirs.episodes > 5
+    assert mine.agreement is not None
+    assert theirs == pytest.approx(mine)

@@ -340,9 +340,7 @@ def test_shaping_is_one_pass_and_a_gradient_step_three(monkeypatch: pytest.Monke
 
     def count(name: str, mlp: Any) -> None:
         outputs = mlp._outputs
-        monkeypatch.setattr(
-            mlp, "_outputs", lambda x: passes.append((name, len(x))) or outputs(x)
-        )
+        monkeypatch.setattr(mlp, "_outputs", lambda x: passes.append((name, len(x))) or outputs(x))
 
     count("network", critic.regression.mlp)
     count("average", critic.averaged.mlp)

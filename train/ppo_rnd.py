@@ -39,13 +39,19 @@ from adops_wrappers.methods import METHODS, methods_with, trainable_methods
 from adops_wrappers.shaping.advantage import AdvantageFloor, AdvantageSum, ClampedAdvantage
 
 # --- end of wrapper stack: imports
-from adops_wrappers.meter import CriticMeter
 from adops_wrappers.training.acting import Actor, fetch_scores
 from adops_wrappers.training.args import Auto, ScriptArgs, read_command_line
 from adops_wrappers.training.distributed import Ranks
 from adops_wrappers.training.encoding import Encoder, Whitening
 from adops_wrappers.training.exit import exit_on
-from adops_wrappers.training.metrics import conflicts, critic_fit, mean, streams, sum_conflicts
+from adops_wrappers.training.metrics import (
+    CriticMeter,
+    conflicts,
+    critic_fit,
+    mean,
+    streams,
+    sum_conflicts,
+)
 from adops_wrappers.training.progress import Clock
 from adops_wrappers.training.run import Run
 from adops_wrappers.training.statistics import EpisodeHistory, with_statistics

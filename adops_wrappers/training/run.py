@@ -24,9 +24,9 @@ from torch import nn
 
 from adops_wrappers import __version__
 from adops_wrappers.inspect import runs
+from adops_wrappers.meter import CriticMeter
 from adops_wrappers.methods import find_method
 from adops_wrappers.stack import load_stack_state_dict, stack_state_dict
-from adops_wrappers.meter import CriticMeter
 from adops_wrappers.training import checkpoint
 from adops_wrappers.training.args import ScriptArgs, scales_by_default
 from adops_wrappers.training.distributed import Ranks, silence_other_ranks
