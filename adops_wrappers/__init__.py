@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from adops_wrappers.inspect.wrappers import ShapingRecorder
     from adops_wrappers.intrinsic.rllte import RLLTESource as RLLTESource
     from adops_wrappers.intrinsic.rnd import RND as RND
+    from adops_wrappers.meter import CriticMeter
     from adops_wrappers.q_critic import QCritic as QCritic
     from adops_wrappers.replay import ReplayBatch, ReplayShaper
     from adops_wrappers.sb3 import AdvantageClampCallback as AdvantageClampCallback
@@ -68,6 +69,7 @@ _HOMES = {
     "AuditReport": "tabular",
     "ClampedAdvantage": "shaping.advantage",
     "Conflict": "inspect",
+    "CriticMeter": "meter",
     "FiniteMDP": "tabular",
     "OracleCritic": "tabular",
     "Origin": "tabular",
@@ -121,6 +123,7 @@ __all__ = [
     "Conflict",
     "CountBonus",
     "CriticHandle",
+    "CriticMeter",
     "EpisodicCountBonus",
     "FiniteMDP",
     "GRMWrapper",

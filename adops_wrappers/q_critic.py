@@ -195,11 +195,12 @@ class QCritic(CriticHandle, LearnsStreams):
             # Squares, though most DQNs take Huber's loss: that has its minimum near the median,
             # and a median knows nothing of an end that comes one time in five.
             errors: Array32 = self.network.errors(outputs, taken, targets)
-            if len(valid) == rows:
-                return errors * np.float32(2.0 / rows)
-            slope = np.zeros_like(errors)
-            slope[valid] = errors[valid] * np.float32(2.0 / len(valid))
-            return slope
+            if len(valid) < rows:
+                spoilt = np.ones(rows, dtype=np.bool_)
+                spoilt[valid] = False
+                errors[spoilt] = 0.0  # whatever they are: NaN as well
+            errors *= 2.0 / len(valid)
+            return errors
 
         self.regression.step(inputs, gradient_of)
         self.averaged.follow(self.regression, self.averaging)
