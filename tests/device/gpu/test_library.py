@@ -88,6 +88,7 @@ def test_td_critic_learns_what_it_learns_on_the_cpu(env_id: str, q_values: bool)
             env.single_observation_space,
             action_space=env.single_action_space if q_values else None,
             batch_size=32,
+            learn_every=8,
             seed=0,
             device=device,
         )
@@ -99,12 +100,14 @@ def test_td_critic_learns_what_it_learns_on_the_cpu(env_id: str, q_values: bool)
         found[device] = play(env, 60)
         assert critic.updates > 3
         states[device] = critic.state_dict()
-    np.testing.assert_array_equal(found["cuda"], found["cpu"])
+    # Numpy sums products in another order than torch.
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    np.testing.assert_allclose(found["cuda"], found["cpu"], **close)
     for device, state in zip(DEVICES, reversed(states.values()), strict=True):
         critic, env = critic_on(device)
         critic.load_state_dict(state)
         found[device] = play(env, 20)
-    np.testing.assert_array_equal(found["cuda"], found["cpu"])
+    np.testing.assert_allclose(found["cuda"], found["cpu"], **close)
 
 
 @pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
