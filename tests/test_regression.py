@@ -52,7 +52,7 @@ def by_torch(hidden: list[int] | None, steps: int) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("hidden", [[], [5], [5, 4]])
 def test_numpy_takes_the_steps_that_torch_takes(hidden: list[int]) -> None:
-    plain, adam = by_torch(hidden, 30)
+    plain, _ = by_torch(hidden, 30)
     mine = fitted(hidden)
     assert mine.mlp is not None
     for _ in range(30):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from adops_wrappers.meter import CriticMeter as CriticMeter
 from adops_wrappers.methods import method_of
 from adops_wrappers.shaping import Shaper
 from adops_wrappers.shaping.advantage import AdvantageSum
