@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from adops_wrappers.td_critic import TDCritic as TDCritic
     from adops_wrappers.td_critic import lambda_returns as lambda_returns
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 SHAPINGS: tuple[str, ...] = tuple(METHODS)
 """The names that `make_shaping` takes; `raw` is an alias of `none`."""

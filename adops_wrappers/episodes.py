@@ -228,6 +228,7 @@ class EpisodeTracker(KeepsSettings):
                 "autoreset_mode=AutoresetMode.SAME_STEP of the innermost wrapper, or before "
                 'wrapping: env.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP.'
             )
+        # The steps before the last: `elapsed` and `pending_reset` are about to be those after it.
         self.steps, self.valid, self.ended = self.elapsed, ~self.pending_reset, ended
         if self.same_step:
             self.elapsed = np.where(ended, 0, self.elapsed + 1)

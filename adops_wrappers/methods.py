@@ -153,6 +153,7 @@ def methods_with(*settings: str) -> tuple[str, ...]:
 def method_of(shaper: Shaper) -> Method | None:
     """Return the declaration of a shaper; where several fit, the one it was built by."""
     fitting = [method for method in METHODS.values() if method.fits(shaper)]
+    # Most presets first: a normalised GRM fits `grm` too, which has none.
     return max(
         fitting,
         key=lambda method: (

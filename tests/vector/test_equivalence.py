@@ -1,4 +1,4 @@
-"""Every method × autoreset mode × vector env against a slow reference, and against its twin."""
+"""Every method × autoreset mode × vector env against a slow reference and single envs."""
 
 from __future__ import annotations
 
