@@ -8,7 +8,12 @@ from adops_wrappers._renamed import keep_old_modules
 from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.evaluation import evaluation_mode
-from adops_wrappers.intrinsic import CountBonus, EpisodicCountBonus, IntrinsicReturnNormalizer
+from adops_wrappers.intrinsic import (
+    CountBonus,
+    EpisodicCountBonus,
+    IntrinsicReturnNormalizer,
+    SimHashCount,
+)
 from adops_wrappers.methods import METHODS, Method, declare, find_method
 from adops_wrappers.recurrent import RecurrentCritic
 from adops_wrappers.shaper import Shaper, Transition
@@ -144,6 +149,7 @@ __all__ = [
     "Shaper",
     "ShapingRecorder",
     "ShapingWrapper",
+    "SimHashCount",
     "Transition",
     "ValueEstimates",
     "VectorShapingWrapper",

@@ -6,7 +6,7 @@ Needs torch (`pip install adops-wrappers[torch]`); the core never imports this m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 from zlib import crc32
@@ -43,25 +43,30 @@ class ObservationPacker:
         if not self.leaves:
             raise ValueError(f"The observation space {space} holds nothing to learn from.")
 
-    def pack(self, obs: Any) -> tuple[Packed, bool]:
-        """Return the arrays with a leading axis of rows, and whether `obs` was a batch."""
+    def pack(self, obs: Any, as_array: Callable[[Any], Any] = to_numpy) -> tuple[list[Any], bool]:
+        """Return arrays with a leading axis of rows, and whether `obs` was a batch.
+
+        `as_array` can leave tensors as they are.
+        """
         parts = [_pick(obs, path) for path, _ in self.leaves]
         (_, space), first = self.leaves[0], parts[0]
-        batched = not isinstance(first, str) and to_numpy(first).ndim > _dimensions(space)
+        batched = not isinstance(first, str) and as_array(first).ndim > _dimensions(space)
         return [
-            self._leaf_array(leaf, part, batched)
+            self._leaf_array(leaf, part, batched, as_array)
             for (_, leaf), part in zip(self.leaves, parts, strict=True)
         ], batched
 
-    def _leaf_array(self, space: gym.Space[Any], part: Any, batched: bool) -> npt.NDArray[Any]:
+    def _leaf_array(
+        self, space: gym.Space[Any], part: Any, batched: bool, as_array: Callable[[Any], Any]
+    ) -> Any:
         if _is_text(space):
             texts = list(part) if batched else [part]
             return np.stack([_word_bits(text) for text in texts])
-        array = to_numpy(part)
+        array = as_array(part)
         array = array if batched else array[None]
         if array.shape[1:] != _shape(space):
             raise ValueError(
-                f"Got an observation of shape {to_numpy(part).shape} for the space {space}. Give "
+                f"Got an observation of shape {tuple(np.shape(part))} for the space {space}. Give "
                 "the space of one observation: env.observation_space of an Env, "
                 "env.single_observation_space of a VectorEnv."
             )
@@ -106,15 +111,23 @@ class Whitening(nn.Module):
         self.register_load_state_dict_post_hook(_after_loading)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
-    def update(self, batch: torch.Tensor) -> None:
-        """Update the moments with a batch of shape (rows, *shape) (Chan et al. 1979)."""
+    def update(self, batch: torch.Tensor, valid: torch.Tensor | None = None) -> None:
+        """Update the moments with the `valid` rows of a batch (Chan et al. 1979)."""
         # In place, here and in `forward`: fresh memory costs more than arithmetic on images.
         values = batch.to(torch.float64, copy=True)
-        count = math.prod(values.shape[axis] for axis in self.axes)
-        mean = values.mean(dim=self.axes, keepdim=True)
-        deviation = values.sub_(mean).square_().sum(dim=self.axes, keepdim=True)
+        count: Any = math.prod(values.shape[axis] for axis in self.axes)
+        if valid is None:
+            values.sub_(mean := values.mean(dim=self.axes, keepdim=True))
+        else:
+            # To pick out the rows would wait for a device.
+            others = ~valid.reshape(-1, *[1] * (values.ndim - 1))
+            count = valid.sum() * (count // len(valid))
+            sums = values.masked_fill_(others, 0.0).sum(dim=self.axes, keepdim=True)
+            mean = sums / count.clip(1)
+            values.sub_(mean).masked_fill_(others, 0.0)
+        deviation = values.square_().sum(dim=self.axes, keepdim=True)
         gap = mean[0] - self.mean
-        total = self.count + count
+        total = (self.count + count).clip(1)
         self.deviation += deviation[0] + gap * gap * self.count * count / total
         self.mean += gap * count / total
         self.count += count
@@ -161,11 +174,17 @@ class Encoder(nn.Module):
         widths: list[Any] = [part.features for part in self.parts]
         self.features = int(sum(widths))
 
-    def update(self, packed: Sequence[torch.Tensor]) -> None:
-        """Update the whitening with a batch."""
+    def update(self, packed: Sequence[torch.Tensor], valid: torch.Tensor | None = None) -> None:
+        """Update the whitening with a batch, or with the rows of it in `valid`."""
         for part, values in zip(self.parts, packed, strict=True):
             if isinstance(part, _BoxEncoder):
-                part.whitening.update(values)
+                part.whitening.update(values, valid)
+
+    def whiten_like(self, other: Encoder) -> None:
+        """Share the moments of another encoder of the same leaves."""
+        for part, its in zip(self.parts, other.parts, strict=True):
+            if isinstance(part, _BoxEncoder) and isinstance(its, _BoxEncoder):
+                part.whitening = its.whitening
 
     def inputs(self, packed: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return what `embed` takes: all that comes before the weights."""

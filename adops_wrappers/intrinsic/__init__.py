@@ -2,5 +2,6 @@
 
 from adops_wrappers.intrinsic.counts import CountBonus, EpisodicCountBonus
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer
+from adops_wrappers.intrinsic.simhash import SimHashCount
 
-__all__ = ["CountBonus", "EpisodicCountBonus", "IntrinsicReturnNormalizer"]
+__all__ = ["CountBonus", "EpisodicCountBonus", "IntrinsicReturnNormalizer", "SimHashCount"]
