@@ -102,7 +102,7 @@ class IntrinsicReturnNormalizer(KeepsSettings):
                 self._update_when_warm()
         scale = self.scale
         if isinstance(scale, float):
-            return values / scale if scale > 0.0 else np.zeros(self.num_envs)
+            return values / scale if scale > 0.0 else backend.xp.zeros_like(values)
         # Nobody has looked whether the scale has left float64: it must not pay 0 in silence.
         paid = values / backend.xp.where(backend.xp.isfinite(scale), scale, math.nan)
         normalized: FloatArray = backend.xp.where(scale > 0.0, paid, 0.0)

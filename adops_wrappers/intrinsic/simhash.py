@@ -199,9 +199,9 @@ def _parts(obs: Any) -> list[Any]:
     array = np.asarray(obs)
     if array.dtype.kind not in "biuf":
         raise TypeError(
-            f"SimHashCount hashes numbers, and the observation, or a part of it, is "
-            f"{type(obs).__name__} of dtype {array.dtype}. Pass features=, a function from a batch "
-            "of observations to an array of numbers, or count with CountBonus."
+            f"SimHashCount hashes numbers, and the observation, or a part of it, has dtype "
+            f"{array.dtype}. Pass features=, a function from a batch of observations to an array "
+            "of numbers, or count with CountBonus."
         )
     return [array]
 
