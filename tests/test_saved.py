@@ -20,6 +20,7 @@ from adops_wrappers import (
     IntrinsicReturnNormalizer,
     IntrinsicRewardWrapper,
     PBIMWrapper,
+    SimHashCount,
     make_shaping,
 )
 from adops_wrappers.evaluation import load_learned
@@ -67,6 +68,8 @@ MAKERS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]] = {
     "normaliser, gamma": (IntrinsicReturnNormalizer, {"gamma": 0.99}, {"gamma": 0.9}),
     "normaliser, rule": (IntrinsicReturnNormalizer, {"rule": "std"}, {"rule": "rms"}),
     "counts, key": (CountBonus, {"key": None}, {"key": str}),
+    "SimHash, bits": (SimHashCount, {"bits": 30}, {"bits": 31}),
+    "SimHash, features": (SimHashCount, {"features": None}, {"features": abs}),
     "episodic counts, key": (EpisodicCountBonus, {"key": None}, {"key": str}),
     "wrapper, gamma": (stack, {"gamma": 0.99}, {"gamma": 0.9}),
     "wrapper, intrinsic_scale": (stack, {"intrinsic_scale": 1.0}, {"intrinsic_scale": 0.5}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -12,14 +13,17 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import (
+    ADOPSWrapper,
     IntrinsicReturnNormalizer,
     IntrinsicRewardWrapper,
     SimHashCount,
+    TDCritic,
 )
 from adops_wrappers.intrinsic.rnd import RND
 from tests.device.simulated_gpu import Counts, counting
 from tests.tensors import TensorWalk, as_arrays, play
 
+SPACE_OF_WALK = TensorWalk("cpu").single_observation_space
 SPACE = gym.spaces.Box(-1.0, 1.0, (3,))
 SOURCES: dict[str, tuple[Callable[[], Any], int]] = {
     "RND, learning at each step": (lambda: RND(SPACE, seed=0, batch_size=4), 80),
@@ -29,6 +33,10 @@ SOURCES: dict[str, tuple[Callable[[], Any], int]] = {
 }
 """Sources, and the most kernels that one may start for a step."""
 NORMALIZERS = {("step", "std"): 34, ("step", "rms"): 35, ("manual", "std"): 23}
+
+
+def first_number(obs: Any, action: Any, next_obs: Any) -> Any:
+    return next_obs[:, 0]
 
 
 def work_of(call: Callable[[], Any]) -> Counts:
@@ -116,3 +124,28 @@ def test_states_load_from_one_device_to_another() -> None:
         for batch in obs[5:]:
             on_gpu = first(None, None, batch.cuda(), valid=valid.cuda())
             assert torch.equal(on_gpu.cpu(), second(None, None, batch, valid=valid))
+
+
+@pytest.mark.parametrize("critic_on", ["cuda", "cpu"])
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_learning_critic_works_through_copies(mode: AutoresetMode, critic_on: str) -> None:
+    """It keeps its transitions on the host; the columns of a step are copied there together."""
+    found = {}
+    for device in ("cuda", None):
+        env = TensorWalk(device, mode)
+        critic = TDCritic(SPACE_OF_WALK, batch_size=128, seed=0, device=critic_on)
+        stack = ADOPSWrapper(IntrinsicRewardWrapper(env, first_number), critic, gamma=0.99)
+        stack.reset(seed=0)
+        columns = play(stack, 2)
+        marks: list[Counts] = []
+        with counting() as counts:
+            columns += play(stack, 100, after_step=lambda: marks.append(counts.copy()))  # noqa: B023
+        assert critic.updates > 5
+        found[device] = as_arrays(columns)
+        if device is None:
+            continue
+        steps = [after - before for before, after in pairwise(marks)]
+        without_learning = sorted(step.downloads for step in steps)[len(steps) // 4]
+        assert 0 < without_learning <= 11, (without_learning, steps[0].lines)
+        assert sum(step.syncs for step in steps) == 0
+    np.testing.assert_allclose(found["cuda"], found[None], rtol=1e-5)
