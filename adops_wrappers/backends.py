@@ -21,11 +21,12 @@ import numpy.typing as npt
 
 def namespace(array: Any) -> Any:
     """Return `numpy`, `torch` or `jax.numpy`, whichever takes this array."""
-    return np if type(array) is np.ndarray else _namespace_of(type(array))
+    kind: Any = type(array)
+    return np if kind is np.ndarray else _namespace_of(kind)
 
 
 @cache
-def _namespace_of(kind: type) -> Any:
+def _namespace_of(kind: Any) -> Any:
     for base in kind.__mro__:
         package = base.__module__.partition(".")[0]
         if package == "torch":
@@ -42,7 +43,7 @@ def as_array(values: Any) -> Any:
 
 def is_tensor(values: Any) -> bool:
     """Whether these are values of torch or JAX."""
-    return type(values) is not np.ndarray and _namespace_of(type(values)) is not np
+    return namespace(values) is not np
 
 
 def may_hold(mask: Any) -> bool:
@@ -50,10 +51,31 @@ def may_hold(mask: Any) -> bool:
     return bool(mask.any()) if type(mask) is np.ndarray else True
 
 
+def kept(values: Any, rows: Any) -> Any:
+    """Return `values` in `rows` and 0 elsewhere."""
+    return namespace(values).where(rows, values, _constant(values, 0))
+
+
 def cleared(array: Any, rows: Any, value: Any = 0) -> Any:
     """Return `array` with `value` in `rows`, or everywhere if `rows` is None."""
     xp = namespace(array)
-    return xp.full_like(array, value) if rows is None else xp.where(rows, value, array)
+    if rows is None:
+        return xp.full_like(array, value)
+    return xp.where(rows, _constant(array, value), array)
+
+
+def _constant(like: Any, value: Any) -> Any:
+    """Return a number to be mixed with an array: for torch a tensor, which is made once."""
+    if not hasattr(like, "detach"):
+        return value
+    return _constant_tensor(value, like.dtype, like.device)
+
+
+@cache
+def _constant_tensor(value: Any, dtype: Any, device: Any) -> Any:
+    torch = sys.modules["torch"]
+    with torch.inference_mode(False):
+        return torch.full((), value, dtype=dtype, device=device)
 
 
 def with_rows(array: Any, rows: Any, values: Any) -> Any:
@@ -110,7 +132,7 @@ def mean_over(values: Any, rows: Any) -> Any:
     """Return the mean of `values` in `rows`, of which there is one at least."""
     if type(values) is np.ndarray:
         return values[rows].mean()
-    return namespace(values).where(rows, values, 0.0).sum() / rows.sum().clip(1)
+    return kept(values, rows).sum() / rows.sum().clip(1)
 
 
 def times(factor: float, values: Any) -> Any:
@@ -151,7 +173,7 @@ class Backend(ABC):
 
     @abstractmethod
     def masks(self, values: Any) -> Any:
-        """Return values as a new boolean array here."""
+        """Return values as a boolean array here, in NumPy a new one."""
 
     @abstractmethod
     def integers(self, values: Any) -> Any:
@@ -227,7 +249,7 @@ class _Torch(Backend):
 
     def masks(self, values: Any) -> Any:
         if isinstance(values, self.xp.Tensor):
-            return values.to(self.device, self.xp.bool, copy=True)
+            return values.to(self.device, self.xp.bool)
         return self.xp.tensor(np.asarray(values), dtype=self.xp.bool, device=self.device)
 
     def integers(self, values: Any) -> Any:
@@ -285,6 +307,17 @@ def backend_of(values: Any) -> Backend:
     if type(values) is np.ndarray or not is_tensor(values):
         return HOST
     return _backend(namespace(values).__name__, values.device)
+
+
+def backend_of_rewards(reward: Any) -> Backend:
+    """Return where the env's rewards live, or raise if they carry gradients."""
+    if getattr(reward, "requires_grad", False):
+        raise TypeError(
+            "The env's rewards require grad, and F' does not pass gradients on: R + F' would have "
+            "wrong ones. Step the env under torch.no_grad(), or detach its rewards below this "
+            "wrapper."
+        )
+    return backend_of(reward)
 
 
 @cache

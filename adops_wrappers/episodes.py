@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +17,13 @@ from adops_wrappers.arrays import (
     BoolArray,
     batch_length,
     copy_observation,
+    first_part,
     merge_rows,
     replace_rows,
     select_rows,
     to_numpy,
 )
-from adops_wrappers.backends import HOST, Backend, cleared, is_tensor, may_hold, namespace
+from adops_wrappers.backends import HOST, Backend, cleared, is_tensor, kept, may_hold
 from adops_wrappers.shaper import restore_array, saved_array
 from adops_wrappers.stack import find_layer, layers
 
@@ -250,15 +250,14 @@ class EpisodeTracker(KeepsSettings):
                 "autoreset_mode=AutoresetMode.SAME_STEP of the innermost wrapper, or before "
                 'wrapping: env.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP.'
             )
-        where = namespace(ended).where
         self.steps, self.ended, self._acted_on = self.elapsed, ended, self.last_obs
         if self.same_step:
-            self.elapsed = where(ended, 0, self.elapsed + 1)
+            self.elapsed = cleared(self.elapsed + 1, ended)
             self.resets_within_step = may_hold(ended)
             self.knows_final_obs = self._reports_final_obs(info)
         else:
             self.valid = ~self.pending_reset
-            self.elapsed = where(self.valid, self.elapsed + 1, 0)
+            self.elapsed = kept(self.elapsed + 1, self.valid)
             if self._next_step:
                 self.pending_reset = ended & self.valid
         self.seen_obs = obs
@@ -304,15 +303,15 @@ class EpisodeTracker(KeepsSettings):
 
     def note_unknown_ends(self) -> None:
         """Hear that somebody needs what ended rows saw last, which the env does not say."""
-        ended = self.ended.any()
         if self.backend is HOST:
             self._warn_of_unknown_ends()
         else:
-            self._unknown_ends = ended if self._unknown_ends is None else self._unknown_ends | ended
+            before = self._unknown_ends
+            self._unknown_ends = self.ended if before is None else before | self.ended
 
     def report(self) -> None:
         """Say what was noted on a device."""
-        if self._unknown_ends is not None and bool(self._unknown_ends):
+        if self._unknown_ends is not None and bool(self._unknown_ends.any()):
             self._warn_of_unknown_ends()
         self._unknown_ends = None
 
@@ -339,7 +338,7 @@ class EpisodeTracker(KeepsSettings):
         if not self.knows_final_obs:
             self.note_unknown_ends()
         space = self.layout.observation_space
-        if self.backend is not HOST and _has_tensors(self.last_obs):
+        if self.backend is not HOST and is_tensor(first_part(self.last_obs)):
             key = final_observation_key(self._info)
             final = self._acted_on if key is None else self._info[key]
             return merge_rows(self.last_obs, self.ended, final)
@@ -372,13 +371,6 @@ class EpisodeTracker(KeepsSettings):
         )
         self.last_obs = self.seen_obs = copy_observation(last_obs)
         self.valid = ~self.pending_reset
-
-
-def _has_tensors(obs: Any) -> bool:
-    """Whether the parts of a batch of observations are tensors."""
-    while isinstance(obs, Mapping | tuple):
-        obs = next(iter(obs.values())) if isinstance(obs, Mapping) else obs[0]
-    return is_tensor(obs)
 
 
 def final_observation_key(info: dict[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray
-from adops_wrappers.backends import HOST, backend_of, namespace, root
+from adops_wrappers.backends import HOST, backend_of, cleared, kept, namespace, root
 from adops_wrappers.shaper import restore_array, saved_array
 
 Rule = Literal["std", "rms"]
@@ -82,12 +82,12 @@ class IntrinsicReturnNormalizer(KeepsSettings):
 
     @property
     def scale(self) -> Any:
-        """What F is divided by; 0 while it is not known."""
+        """What F is divided by; 0 while it is not known. On a device, a tensor."""
         moments = self._moments
         size = moments.std if self.rule == "std" else moments.rms
         if self._counts_from is None:
             return size
-        return namespace(size).where(moments.count >= self._counts_from, size, 0.0)
+        return kept(size, moments.count >= self._counts_from)
 
     def __call__(self, intrinsic: Any, valid: BoolArray | None = None) -> FloatArray:
         """Return F / scale for one step of all environments; rows not `valid` leave no trace."""
@@ -116,7 +116,7 @@ class IntrinsicReturnNormalizer(KeepsSettings):
         # Nobody has looked whether the scale has left float64. If so this is not a number, which
         # the checks of the stack find: it must not pay 0 in silence.
         paid = values / scale + (scale - scale)
-        normalized: FloatArray = backend.xp.where(scale == 0.0, 0.0, paid)
+        normalized: FloatArray = cleared(paid, scale == 0.0)
         return normalized
 
     def _update_when_warm(self) -> None:

@@ -17,6 +17,7 @@ from torch import nn
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray, to_numpy
+from adops_wrappers.backends import kept, mean_over
 from adops_wrappers.networks import Encoder, ObservationPacker, Packed, mlp
 
 
@@ -136,7 +137,7 @@ class RND(KeepsSettings):
                 return torch.zeros(len(mask), dtype=torch.float64, device=self.device)
             rows = None if mask.all() else torch.tensor(mask, device=self.device)
         scores = self._scored(tensors, rows)
-        return scores if rows is None else scores.where(rows, 0.0)
+        return scores if rows is None else kept(scores, rows)
 
     def _meet(self, devices: set[torch.device]) -> None:
         """Move to the device of the observations, or raise if that is not allowed."""
@@ -200,7 +201,7 @@ class RND(KeepsSettings):
             self._learn(self._error(batch), rows)
 
     def _learn(self, error: torch.Tensor, rows: torch.Tensor | None) -> None:
-        loss = error.mean() if rows is None else error.where(rows, 0.0).sum() / rows.sum().clip(1)
+        loss = error.mean() if rows is None else mean_over(error, rows)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()

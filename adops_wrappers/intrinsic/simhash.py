@@ -14,7 +14,9 @@ from adops_wrappers.backends import (
     HOST,
     Backend,
     backend_of,
+    cleared,
     is_tensor,
+    kept,
     namespace,
     root,
     stable_order,
@@ -116,15 +118,15 @@ class SimHashCount(KeepsSettings):
         values = batch if self.features is None else self.features(batch)
         parts = _parts(values)
         self._settle(_backend_of(parts))
-        backend, where = self._backend, self._backend.xp.where
+        backend = self._backend
         valid = backend.masks(valid)
         cells = self._cells(parts, len(valid))
         visits = self.counts[cells] + 1
         if not self.frozen:
             # A group of their own for rows that do not count.
-            visits = visits + _earlier_alike(where(valid, cells, len(self.counts)))
+            visits = visits + _earlier_alike(cleared(cells, ~valid, len(self.counts)))
             self.counts = with_added(self.counts, cells, backend.integers(valid))
-        return where(valid, self.scale / root(backend.floats("n", visits)), 0.0)
+        return kept(self.scale / root(backend.floats("n", visits)), valid)
 
     def _cells(self, parts: list[Any], rows: int) -> Any:
         """Return the number of the counter of each row."""

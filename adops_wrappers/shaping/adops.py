@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import Unpack
 
 from adops_wrappers import _checks
-from adops_wrappers.backends import at_least, at_most, namespace, times
+from adops_wrappers.backends import at_least, at_most, kept, namespace, times
 from adops_wrappers.critic import AnyCritic
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Shaper, Transition
@@ -53,6 +53,7 @@ class ADOPS(Shaper):
     """
 
     name = "ADOPS"
+    keeps_state = False
     described = ("gamma_ext", "gamma_int")
 
     def __init__(
@@ -99,8 +100,7 @@ class ADOPS(Shaper):
             tie_tolerance=self.tie_tolerance,
         )
         shaped = transition.intrinsic + times(self.zeta, correction)
-        masked: FloatArray = namespace(shaped).where(transition.valid, shaped, 0.0)
-        return masked
+        return kept(shaped, transition.valid)  # type: ignore[no-any-return]
 
 
 class ADOPES(Scheduled, ADOPS):
@@ -110,6 +110,7 @@ class ADOPES(Scheduled, ADOPS):
     """
 
     name = "ADOPES"
+    keeps_state = True
     state_depends_on = ("ramp_updates", "update_every")
 
     def __init__(

@@ -18,7 +18,7 @@ from adops_wrappers.arrays import (
     independent,
     one_per_row,
 )
-from adops_wrappers.backends import HOST, Backend, backend_of, may_hold, namespace
+from adops_wrappers.backends import HOST, Backend, backend_of_rewards, cleared, kept, may_hold
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker, split_reset_mask, tracker_below
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer, Rule
 from adops_wrappers.wrappers.base import Layer, SingleEnvWrapper, VectorEnvWrapper
@@ -103,13 +103,12 @@ class SourceRunner(KeepsSettings):
         if self._takes_ended:
             masks["ended"] = copy_observation(ended) if self.layout.batched else bool(ended[0])
         answer = self._reward(acted_on, action, episodes.next_observations(), **masks)
-        xp = namespace(valid)
-        intrinsic = xp.where(paid, self._checked(answer, backend), 0.0)
+        intrinsic = kept(self._checked(answer, backend), paid)
         if self.normalizer is not None:
             intrinsic = self.normalizer(intrinsic, valid)
         # Only now: the source and its scale learn in the quiet steps too.
         if self.steps < self.quiet_steps:
-            intrinsic = xp.zeros_like(intrinsic)
+            intrinsic = cleared(intrinsic, None)
         if not self.frozen:
             self.steps += 1
         if self._reset_episodes is not None and may_hold(ended):
@@ -305,7 +304,7 @@ class VectorIntrinsicReward(AsksSource, VectorEnvWrapper):
             episodes.require_reset_done()
         try:
             obs, reward, terminated, truncated, info = self.env.step(actions)
-            backend = backend_of(reward)
+            backend = backend_of_rewards(reward)
             ended = backend.masks(terminated) | backend.masks(truncated)
             intrinsic, valid = self.runner.after_step(acted_on, actions, obs, ended, info, backend)
         except BaseException:

@@ -12,15 +12,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from adops_wrappers import _checks
-from adops_wrappers.arrays import BoolArray, FloatArray, independent, one_per_row, to_numpy
-from adops_wrappers.backends import HOST, Backend, backend_of, namespace, times
+from adops_wrappers import _checks, arrays
+from adops_wrappers.arrays import BoolArray, FloatArray, independent, one_per_row
+from adops_wrappers.backends import (
+    HOST,
+    Backend,
+    backend_of_rewards,
+    cleared,
+    kept,
+    namespace,
+    times,
+)
 from adops_wrappers.bootstrap import IntBootstrap
 from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import AnyCritic
 from adops_wrappers.episodes import split_reset_mask, tracker_below
 from adops_wrappers.estimates import Potential
-from adops_wrappers.methods import WRAPPER_NAMES, Method, find_method
+from adops_wrappers.methods import WRAPPER_NAMES, Method, as_method
 from adops_wrappers.shaper import Shaper
 from adops_wrappers.stack import find_layer
 from adops_wrappers.wrappers.agents import settings_for_agent
@@ -87,7 +95,7 @@ class ComposesShaper(Layer):
         **settings: Any,
     ) -> None:
         given = dict(locals())
-        self.method = _declaration(from_spec(method))
+        self.method = as_method(from_spec(method))
         scale = _checks.non_negative("intrinsic_scale", intrinsic_scale)
         agent = settings_for_agent(self.method, add_to_reward, int_bootstrap, settings)
         if bonus is not None:
@@ -154,7 +162,7 @@ class ComposesShaper(Layer):
         terminated: BoolArray,
         truncated: BoolArray,
         info: dict[str, Any],
-    ) -> tuple[dict[str, Any], tuple[FloatArray, FloatArray] | None]:
+    ) -> tuple[dict[str, Any], list[FloatArray] | None]:
         """Follow a step; return what goes into `info`, and V_E and V_I of final observations."""
         core = self.core
         valid = core.advance(obs, terminated | truncated, info)
@@ -165,7 +173,7 @@ class ComposesShaper(Layer):
             # An inner shaping wrapper has already separated R.
             if self._read(info, "shaping_correction") is not None:
                 reward = self._below(info, "extrinsic_reward", reward)
-        raw = namespace(raw).where(valid, raw, 0.0)
+        raw = kept(raw, valid)
         shaped, final_values = core.shape(action, reward, intrinsic, raw, terminated, truncated)
         columns: dict[str, Any] = {
             "extrinsic_reward": reward,
@@ -187,17 +195,17 @@ class ComposesShaper(Layer):
         if found is None:
             if self.needs_intrinsic and valid.any():
                 raise ValueError(INTRINSIC_MISSING)
-            return backend_of(valid).zeros(len(valid))  # type: ignore[no-any-return]
+            return self.core.zeros
         values, present = found
         if present is None:
             return values
-        if type(valid) is not np.ndarray:
-            where = namespace(valid).where
-            missing = where(valid, math.nan, 0.0) if self.needs_intrinsic else 0.0
-            return where(present, values, missing)  # type: ignore[no-any-return]
-        if present.tobytes() == valid.tobytes():  # the fastest comparison
+        on_host = type(valid) is np.ndarray
+        if on_host and present.tobytes() == valid.tobytes():  # the fastest comparison
             return values
         missing = valid & ~present
+        if not on_host:
+            values = kept(values, present)  # NaN, which the checks find, where a real step has none
+            return cleared(values, missing, math.nan) if self.needs_intrinsic else values
         if missing.any():
             if self.needs_intrinsic:
                 row = int(np.flatnonzero(missing)[0])
@@ -215,8 +223,7 @@ class ComposesShaper(Layer):
         values, present = found
         if present is None:
             return values
-        merged: FloatArray = namespace(values).where(present, values, otherwise)
-        return merged
+        return namespace(values).where(present, values, otherwise)  # type: ignore[no-any-return]
 
 
 class ShapingWrapper(ComposesShaper, SingleEnvWrapper):
@@ -269,7 +276,7 @@ class ShapingWrapper(ComposesShaper, SingleEnvWrapper):
     def _read(self, info: dict[str, Any], key: str) -> Column | None:
         if key not in info:
             return None
-        values = np.array(to_numpy(info[key]), dtype=np.float64)
+        values = arrays.to_float64(info[key])
         if values.size != 1:
             raise ValueError(f"info[{key!r}] must be one number, got shape {values.shape}.")
         return Column(values.reshape(1), None)
@@ -326,7 +333,7 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
         try:
             below = self.env.step(actions)
             obs, reward, terminated, truncated, info = below
-            backend = _backend_of_rewards(reward)
+            backend = backend_of_rewards(reward)
             self.core.settle(backend)
             columns, final_values = self._shape(
                 actions,
@@ -341,35 +348,38 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
             raise
         if self.passes_through:
             return below  # type: ignore[no-any-return]
-        # Copies, here and below: what the shaper and the observers have must not change under an
-        # agent's hands, and the env may write its next answer into the same arrays.
-        masks = independent(*[self.episodes.valid] * len(columns))
-        values, total = self._released(backend, reward, list(columns.values()))
         info = dict(info)
-        for key, value, mask in zip(columns, values, masks, strict=True):
-            info[key], info[f"_{key}"] = value, mask
+        masks = dict.fromkeys(columns, self.episodes.valid)
         if final_values is not None:
-            ended = independent(*[self.episodes.ended] * len(FINAL_VALUES))
-            for key, value, mask in zip(FINAL_VALUES, final_values, ended, strict=True):
-                info[key], info[f"_{key}"] = backend.for_users(reward, value), mask
-        return obs, total, *independent(terminated, truncated), info
+            columns |= dict(zip(FINAL_VALUES, final_values, strict=True))
+            masks |= dict.fromkeys(FINAL_VALUES, self.episodes.ended)
+        # Copies: what the shaper and the observers have must not change under an agent's hands, and
+        # the env may write its next answer into the same arrays.
+        *copied, terminated, truncated = independent(*masks.values(), terminated, truncated)
+        values, total = self._released(backend, reward, columns)
+        for key, value, mask in zip(columns, values, copied, strict=True):
+            info[key], info[f"_{key}"] = value, mask
+        return obs, total, terminated, truncated, info
 
     def _released(
-        self, backend: Backend, reward: Any, columns: list[Any]
+        self, backend: Backend, reward: Any, columns: dict[str, Any]
     ) -> tuple[list[Any], FloatArray]:
-        """Return copies of the columns for `info` and the reward, as the user gets them."""
-        total, _, shaped = columns[:3]
+        """Return copies of the columns for `info`, and the reward, as the user gets them."""
+        total = columns["extrinsic_reward"]
         if self.add_to_reward:
-            total = total + shaped
+            total = total + columns["intrinsic_reward"]
         if backend is HOST:
-            copies = [values.copy() for values in columns]
+            copies = [values.copy() for values in columns.values()]
             return copies, total if self.add_to_reward else total.copy()
         # One operation on the device for all of them; the times of a potential are no floats.
-        floats, rest = columns[:4], columns[4:]
+        time = columns.get("potential_time")
+        floats = [values for values in columns.values() if values is not time]
         together = backend.xp.stack([*floats, total])
         self.core.checks.record(together)
         *values, total = backend.for_users(reward, together)
-        return [*values, *independent(*rest)], total
+        if time is not None:
+            values.insert(list(columns).index("potential_time"), arrays.copy_observation(time))
+        return values, total
 
     def _read(self, info: dict[str, Any], key: str) -> Column | None:
         """Return a key's values; what a sub-env wrote at its last step is in `final_info`."""
@@ -389,21 +399,3 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
         values = one_per_row(f"info[{key!r}]", info[key], rows, "environments", backend)
         present = info.get(f"_{key}")
         return Column(values, None if present is None else backend.moved(present))
-
-
-def _backend_of_rewards(reward: Any) -> Backend:
-    if getattr(reward, "requires_grad", False):
-        raise TypeError(
-            "The env's rewards require grad, and F' does not pass gradients on: R + F' would have "
-            "wrong ones. Step the env under torch.no_grad(), or detach its rewards below this "
-            "wrapper."
-        )
-    return backend_of(reward)
-
-
-def _declaration(method: Any) -> Method:
-    if isinstance(method, Method):
-        return method
-    if isinstance(method, type) and issubclass(method, Shaper):
-        return Method(method.name, method.name, method)
-    return find_method(method)
