@@ -111,13 +111,14 @@ class IntrinsicReturnNormalizer(KeepsSettings):
             if not unseen and self.update_mode == "step":
                 self._update_when_warm()
         scale = self.scale
+        paid: FloatArray
         if isinstance(scale, float):
-            return values / scale if scale > 0.0 else backend.xp.zeros_like(values)
-        # Nobody has looked whether the scale has left float64. If so this is not a number, which
-        # the checks of the stack find: it must not pay 0 in silence.
-        paid = values / scale + (scale - scale)
-        normalized: FloatArray = cleared(paid, scale == 0.0)
-        return normalized
+            paid = values / scale if scale > 0.0 else backend.xp.zeros_like(values)
+        else:
+            # Nobody has looked whether the scale has left float64. If so this is not a number,
+            # which the checks of the stack find: it must not pay 0 in silence.
+            paid = cleared(values / scale + (scale - scale), scale == 0.0)
+        return paid
 
     def _update_when_warm(self) -> None:
         self._look()

@@ -203,7 +203,7 @@ class RND(KeepsSettings):
     def _learn(self, error: torch.Tensor, rows: torch.Tensor | None) -> None:
         loss = error.mean() if rows is None else mean_over(error, rows)
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:

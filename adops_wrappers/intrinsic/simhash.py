@@ -114,7 +114,7 @@ class SimHashCount(KeepsSettings):
             return float(self._bonus(_batch_of_one(next_obs), np.ones(1, dtype=np.bool_))[0])
         return self._bonus(next_obs, valid)
 
-    def _bonus(self, batch: Any, valid: Any) -> Any:
+    def _bonus(self, batch: Any, valid: Any) -> FloatArray:
         values = batch if self.features is None else self.features(batch)
         parts = _parts(values)
         self._settle(_backend_of(parts))
@@ -126,7 +126,8 @@ class SimHashCount(KeepsSettings):
             # A group of their own for rows that do not count.
             visits = visits + _earlier_alike(cleared(cells, ~valid, len(self.counts)))
             self.counts = with_added(self.counts, cells, backend.integers(valid))
-        return kept(self.scale / root(backend.floats("n", visits)), valid)
+        bonus: FloatArray = kept(self.scale / root(backend.floats("n", visits)), valid)
+        return bonus
 
     def _cells(self, parts: list[Any], rows: int) -> Any:
         """Return the number of the counter of each row."""
