@@ -89,6 +89,7 @@ figures: install
 	$(BIN)/python -m research.figures.inspection $(ARGS)
 	$(BIN)/python -m research.figures.sb3_curves --draw
 	$(BIN)/python -m research.figures.off_policy docs/data/off_policy_study.csv
+	$(BIN)/python -m research.external runs/external --report
 	$(BIN)/python -m research.figures.action_prob docs/data/montezuma_action_prob.csv \
 		--out docs/images/montezuma_action_prob.png
 	$(BIN)/python -m research.figures.montezuma_debt docs/data/montezuma_debt.csv \

@@ -12,12 +12,16 @@ from adops_wrappers.intrinsic import (
     CountBonus,
     EpisodicCountBonus,
     IntrinsicReturnNormalizer,
+    LargestDisplacement,
     SimHashCount,
+    StatesSeen,
 )
 from adops_wrappers.methods import METHODS, Method, declare, find_method
 from adops_wrappers.recurrent import RecurrentCritic
 from adops_wrappers.shaper import Shaper, Transition
 from adops_wrappers.shaping.adops import ADOPES, ADOPS, ADOPESWrapper, ADOPSWrapper
+from adops_wrappers.shaping.bampf import BAMPF, BAMPFWrapper
+from adops_wrappers.shaping.bsrs import BSRS, BSRSWrapper
 from adops_wrappers.shaping.grm import GRM, PBIM, GRMWrapper, MatchedGRM, PBIMWrapper
 from adops_wrappers.shaping.guarded import GuardedScale, GuardedScaleWrapper
 from adops_wrappers.shaping.none import NoShaping, NoShapingWrapper
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from adops_wrappers.inspect.report import write_report
     from adops_wrappers.inspect.reshape import reshape
     from adops_wrappers.inspect.wrappers import ShapingRecorder
+    from adops_wrappers.intrinsic.prediction import PredictionKnowledge as PredictionKnowledge
     from adops_wrappers.intrinsic.rllte import RLLTESource as RLLTESource
     from adops_wrappers.intrinsic.rnd import RND as RND
     from adops_wrappers.q_critic import QCritic as QCritic
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
         clamp_by_sign,
     )
     from adops_wrappers.shaping.conflict import advantages, contradicts
+    from adops_wrappers.shaping.explicit import ExplicitShaping
     from adops_wrappers.tabular import (
         AuditReport,
         FiniteMDP,
@@ -63,7 +69,7 @@ if TYPE_CHECKING:
     from adops_wrappers.td_critic import TDCritic as TDCritic
     from adops_wrappers.td_critic import lambda_returns as lambda_returns
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 SHAPINGS: tuple[str, ...] = tuple(METHODS)
 """The names that `make_shaping` takes; `raw` is an alias of `none`."""
@@ -73,6 +79,7 @@ _HOMES = {
     "AuditReport": "tabular",
     "ClampedAdvantage": "shaping.advantage",
     "Conflict": "inspect",
+    "ExplicitShaping": "shaping.explicit",
     "FiniteMDP": "tabular",
     "OracleCritic": "tabular",
     "Origin": "tabular",
@@ -97,6 +104,7 @@ _HOMES = {
 """Where names are that are loaded on first use: a training script needs none of them."""
 _NEED_TORCH = {
     "AdvantageClampCallback": "sb3",
+    "PredictionKnowledge": "intrinsic.prediction",
     "QCritic": "q_critic",
     "RLLTESource": "intrinsic.rllte",
     "RND": "intrinsic.rnd",
@@ -112,6 +120,8 @@ _NEED_TORCH = {
 __all__ = [
     "ADOPES",
     "ADOPS",
+    "BAMPF",
+    "BSRS",
     "GRM",
     "METHODS",
     "PBIM",
@@ -123,17 +133,21 @@ __all__ = [
     "ADOPSWrapper",
     "AdvantageFloor",
     "AuditReport",
+    "BAMPFWrapper",
+    "BSRSWrapper",
     "ClampedAdvantage",
     "Conflict",
     "CountBonus",
     "CriticHandle",
     "EpisodicCountBonus",
+    "ExplicitShaping",
     "FiniteMDP",
     "GRMWrapper",
     "GuardedScale",
     "GuardedScaleWrapper",
     "IntrinsicReturnNormalizer",
     "IntrinsicRewardWrapper",
+    "LargestDisplacement",
     "MatchedGRM",
     "Method",
     "NoShaping",
@@ -152,6 +166,7 @@ __all__ = [
     "ShapingRecorder",
     "ShapingWrapper",
     "SimHashCount",
+    "StatesSeen",
     "Transition",
     "ValueEstimates",
     "VectorShapingWrapper",

@@ -250,6 +250,7 @@ class EpisodeTracker(KeepsSettings):
                 "autoreset_mode=AutoresetMode.SAME_STEP of the innermost wrapper, or before "
                 'wrapping: env.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP.'
             )
+        # The steps before the last: `elapsed` and `pending_reset` are about to be those after it.
         self.steps, self.ended, self._acted_on = self.elapsed, ended, self.last_obs
         if self.same_step:
             self.elapsed = cleared(self.elapsed + 1, ended)

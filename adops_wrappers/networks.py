@@ -113,7 +113,8 @@ class Whitening(nn.Module):
     @torch.no_grad()
     def update(self, batch: torch.Tensor, valid: torch.Tensor | None = None) -> None:
         """Update the moments with the `valid` rows of a batch (Chan et al. 1979)."""
-        # In place, here and in `forward`: fresh memory costs more than arithmetic on images.
+        # In place, here and in `forward`: fresh memory costs more than arithmetic on images. So the
+        # merge is not that of `training.encoding`, on variances, nor the normaliser's, of numbers.
         values = batch.to(torch.float64, copy=True)
         count: Any = math.prod(values.shape[axis] for axis in self.axes)
         if valid is None:

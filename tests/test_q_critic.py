@@ -31,13 +31,7 @@ ERROR_BOUND = 0.1
 """The promise: the largest error over all states and actions, as a share of the largest exact
 value, after 800 gradient steps on 20,000 transitions of a random policy."""
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class RandomMDP:

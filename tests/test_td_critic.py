@@ -33,13 +33,7 @@ ERROR_BOUND = 0.1
 """The promise: the largest error over all states, as a share of the largest exact value. What is
 left is the sampling error of some 32,000 transitions."""
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class RandomMDP:

@@ -252,7 +252,9 @@ class _Moments:
         if count == 0.0:
             return
         gap = other.mean - self.mean
-        deviation = self.deviation + other.deviation + gap * gap * self.count * other.count / count
+        between = gap * gap * self.count * other.count / count
+        # In this order, as 0.2 added them: runs are compared to the last digit.
+        deviation = self.deviation + (other.deviation + between)
         if not math.isfinite(deviation):
             raise OverflowError(
                 f"The discounted return of F is about {other.mean:.3g} now, and its square leaves "

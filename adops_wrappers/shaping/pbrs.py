@@ -40,7 +40,7 @@ class PBRS(Shaper):
         return kept(transition.intrinsic + difference, transition.valid)  # type: ignore[no-any-return]
 
 
-declare(Method("pbrs", "PBRS", PBRS, needs_potential=True))
+declare(Method("pbrs", "PBRS", PBRS, needs_potential=True, does_without_bonus=True))
 
 
 @wrapper_of("pbrs")

@@ -21,6 +21,8 @@ from adops_wrappers.arrays import (
 from adops_wrappers.backends import HOST, Backend, backend_of_rewards, cleared, kept, may_hold
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker, split_reset_mask, tracker_below
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer, Rule
+from adops_wrappers.methods import Method
+from adops_wrappers.stack import find_layer
 from adops_wrappers.wrappers.base import Layer, SingleEnvWrapper, VectorEnvWrapper
 from adops_wrappers.wrappers.either import EitherWrapper
 from adops_wrappers.wrappers.spec import from_spec
@@ -319,3 +321,33 @@ class VectorIntrinsicReward(AsksSource, VectorEnvWrapper):
 IntrinsicRewardWrapper = EitherWrapper(
     AsksSource, SingleIntrinsicReward, VectorIntrinsicReward, "IntrinsicRewardWrapper"
 )
+
+
+def with_source(
+    env: Any,
+    method: Method,
+    bonus: Any,
+    knowledge: Any,
+    autoreset_mode: AutoresetMode | str | None,
+) -> Any:
+    """Return `env` above the source that a shaping wrapper was given, or as it is without one.
+
+    A bonus is brought to unit size; a measure of knowledge is no bonus, and is not scaled.
+    """
+    wanted = "knowledge" if method.needs_knowledge else "bonus"
+    for name, source in (("knowledge", knowledge), ("bonus", bonus)):
+        if source is None:
+            continue
+        if name != wanted:
+            raise ValueError(
+                f"{method.name} was given {name}={source!r}, but what it shapes is a "
+                f"{wanted}. Give {wanted}= in its place, or choose another method."
+            )
+        if find_layer(env, AsksSource) is not None:
+            raise ValueError(
+                f"{name}={source!r} was given, but {env} already has a source of F. Leave "
+                f"{name}= out, or the IntrinsicRewardWrapper below."
+            )
+        rule: Rule | None = "rms" if name == "bonus" else None
+        env = IntrinsicRewardWrapper(env, source, normalizer=rule, autoreset_mode=autoreset_mode)
+    return env

@@ -30,10 +30,9 @@ from adops_wrappers.episodes import split_reset_mask, tracker_below
 from adops_wrappers.estimates import Potential
 from adops_wrappers.methods import WRAPPER_NAMES, Method, as_method
 from adops_wrappers.shaper import Shaper
-from adops_wrappers.stack import find_layer
 from adops_wrappers.wrappers.agents import settings_for_agent
 from adops_wrappers.wrappers.base import Layer, SingleEnvWrapper, VectorEnvWrapper
-from adops_wrappers.wrappers.bonus import AsksSource, IntrinsicRewardWrapper
+from adops_wrappers.wrappers.bonus import with_source
 from adops_wrappers.wrappers.spec import from_spec
 
 INTRINSIC_MISSING = (
@@ -69,6 +68,7 @@ class ComposesShaper(Layer):
         critic: A `CriticHandle` or a function. Methods that consult none only report its values of
             final observations.
         potential: Φ(obs, t), for potential-based shaping.
+        knowledge: A measure of knowledge that is put below in place of a source of F, for BAMPF.
         bonus: A source of F that is put below, at unit size; see `IntrinsicRewardWrapper`.
         add_to_reward: Whether the reward is R + F′ or stays R; see `settings_for_agent` for None.
         intrinsic_scale: F is multiplied by it before shaping.
@@ -87,6 +87,7 @@ class ComposesShaper(Layer):
         critic: AnyCritic | None = None,
         *,
         potential: Potential | None = None,
+        knowledge: Any = None,
         bonus: Any = None,
         add_to_reward: bool | None = None,
         intrinsic_scale: float = 1.0,
@@ -98,15 +99,7 @@ class ComposesShaper(Layer):
         self.method = as_method(from_spec(method))
         scale = _checks.non_negative("intrinsic_scale", intrinsic_scale)
         agent = settings_for_agent(self.method, add_to_reward, int_bootstrap, settings)
-        if bonus is not None:
-            if find_layer(env, AsksSource) is not None:
-                raise ValueError(
-                    f"bonus={bonus!r} was given, but {env} already has a source of F. Leave bonus= "
-                    "out, or the IntrinsicRewardWrapper below."
-                )
-            env = IntrinsicRewardWrapper(
-                env, bonus, normalizer="rms", autoreset_mode=autoreset_mode
-            )
+        env = with_source(env, self.method, bonus, knowledge, autoreset_mode)
         layout = self.layout_of(env, autoreset_mode)
         self.core = ShapingCore(
             self.method.make(layout.num_envs, **{k: from_spec(v) for k, v in agent.own.items()}),
@@ -121,7 +114,7 @@ class ComposesShaper(Layer):
         )
         self.episodes = self.core.episodes
         """The position within the episodes."""
-        self.needs_intrinsic = not self.method.needs_potential
+        self.needs_intrinsic = not self.method.does_without_bonus
         """Whether a step without F is an error; otherwise F = 0 there."""
         self.add_to_reward = agent.add_to_reward
         self._wrap(env, layout, ComposesShaper.__init__, given)
@@ -204,8 +197,10 @@ class ComposesShaper(Layer):
             return values
         missing = valid & ~present
         if not on_host:
-            values = kept(values, present)  # NaN, which the checks find, where a real step has none
-            return cleared(values, missing, math.nan) if self.needs_intrinsic else values
+            # Where a real step has none: NaN, which the checks find.
+            absent = math.nan if self.needs_intrinsic else 0.0
+            filled: FloatArray = cleared(kept(values, present), missing, absent)
+            return filled
         if missing.any():
             if self.needs_intrinsic:
                 row = int(np.flatnonzero(missing)[0])
@@ -217,13 +212,10 @@ class ComposesShaper(Layer):
         return values
 
     def _below(self, info: dict[str, Any], key: str, otherwise: FloatArray) -> FloatArray:
-        found = self._read(info, key)
-        if found is None:
-            return otherwise
-        values, present = found
-        if present is None:
-            return values
-        return namespace(values).where(present, values, otherwise)  # type: ignore[no-any-return]
+        values, present = self._read(info, key) or Column(otherwise, None)
+        if present is not None:
+            values = namespace(values).where(present, values, otherwise)
+        return values
 
 
 class ShapingWrapper(ComposesShaper, SingleEnvWrapper):

@@ -111,11 +111,11 @@ def test_nan_is_reported_with_its_step(ask: str) -> None:
 
 def test_a_critic_on_another_device_is_refused() -> None:
     world = TensorWorld(device="cuda")
-    env = make_shaping("adops", world, CriticHandle(lambda obs: (obs[:, 0].cpu(), obs[:, 1].cpu())))
+    critic = CriticHandle(lambda obs: (obs[:, 0].cpu(), obs[:, 1].cpu()))
+    env = make_shaping("adops", world, critic)
     env.reset(seed=0)
-    with pytest.raises(
-        TypeError, match=r"value_ext must be where .* torch on cpu .* torch on cuda"
-    ):
+    message = r"value_ext must be where .* torch on cpu .* torch on cuda"
+    with pytest.raises(TypeError, match=message):
         env.step(torch.zeros(8, dtype=torch.int64, device="cuda"))
 
 
