@@ -94,6 +94,8 @@ class RND(KeepsSettings):
         self.optimizer = torch.optim.Adam(self.predictor.parameters(), lr=self.learning_rate)
         self.frozen = False
         """While True the predictor and the whitening do not change (`evaluation_mode` sets it)."""
+        self.updates = 0
+        """The number of gradient steps here so far."""
         self._waiting: list[list[torch.Tensor]] = []
         self._waiting_valid: list[torch.Tensor | None] = []
 
@@ -205,6 +207,7 @@ class RND(KeepsSettings):
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
+        self.updates += 1
 
     def state_dict(self) -> dict[str, Any]:
         """Return networks, whitening, optimiser and the observations not yet learned from."""

@@ -16,6 +16,7 @@ from adops_wrappers import (
     ADOPSWrapper,
     IntrinsicReturnNormalizer,
     IntrinsicRewardWrapper,
+    PredictionKnowledge,
     SimHashCount,
     TDCritic,
 )
@@ -124,6 +125,25 @@ def test_states_load_from_one_device_to_another() -> None:
         for batch in obs[5:]:
             on_gpu = first(None, None, batch.cuda(), valid=valid.cuda())
             assert torch.equal(on_gpu.cpu(), second(None, None, batch, valid=valid))
+
+
+def test_knowledge_is_measured_where_the_observations_are() -> None:
+    """Its probes follow the networks, before and after all of them are taken."""
+    moving, staying = (
+        PredictionKnowledge(RND(SPACE, seed=0, batch_size=8), probes=20) for _ in range(2)
+    )
+    valid = torch.tensor([True, False, True, True])
+    found = []
+    for step, batch in enumerate(torch.rand(60, 4, 3)):
+        device = "cuda" if 3 < step < 30 else "cpu"
+        answers = [
+            knowledge(None, None, batch.to(place), valid=valid.to(place))
+            for knowledge, place in ((moving, device), (staying, "cpu"))
+        ]
+        np.testing.assert_array_equal(*answers)
+        found.append(answers[0][0])
+    assert found[2] == 0.0
+    assert found[-1] > 0.2
 
 
 @pytest.mark.parametrize("critic_on", ["cuda", "cpu"])
