@@ -36,6 +36,10 @@ SOURCES: dict[str, tuple[Callable[[], Any], int]] = {
 NORMALIZERS = {("step", "std"): 32, ("step", "rms"): 33, ("manual", "std"): 23}
 
 
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
 def first_number(obs: Any, action: Any, next_obs: Any) -> Any:
     return next_obs[:, 0]
 
@@ -58,7 +62,7 @@ def assert_launches_only(counts: Counts, most: int) -> None:
 def test_a_source_starts_kernels_and_waits_for_none(name: str) -> None:
     make, most = SOURCES[name]
     source = make()
-    obs = torch.rand(4, 3).cuda()
+    obs = random(4, 3).cuda()
     valid = torch.tensor([True, True, False, True]).cuda()
     assert_launches_only(work_of(lambda: source(None, None, obs, valid=valid)), most)
 
@@ -66,7 +70,7 @@ def test_a_source_starts_kernels_and_waits_for_none(name: str) -> None:
 @pytest.mark.parametrize(("update", "rule"), NORMALIZERS)
 def test_the_normaliser_starts_kernels_and_waits_for_none(update: Any, rule: Any) -> None:
     normalizer = IntrinsicReturnNormalizer(4, update=update, rule=rule, warm_up=2)
-    intrinsic, valid = torch.rand(4).cuda(), torch.ones(4, dtype=torch.bool).cuda()
+    intrinsic, valid = random(4).cuda(), torch.ones(4, dtype=torch.bool).cuda()
     counts = work_of(lambda: normalizer(intrinsic, valid))
     assert_launches_only(counts, NORMALIZERS[update, rule])
 
@@ -95,7 +99,7 @@ def test_no_step_of_a_stack_waits_and_what_it_pays_is_what_the_cpu_pays(
 
 
 def test_rnd_follows_the_observations_unless_its_device_is_said() -> None:
-    obs = torch.rand(4, 3)
+    obs = random(4, 3)
     source, other = (RND(SPACE, seed=0, batch_size=6) for _ in range(2))
     for device in ("cpu", "cuda", "cuda", "cpu"):  # with a batch that is half full
         found = source(None, None, obs.to(device))
@@ -115,7 +119,7 @@ def test_rnd_follows_the_observations_unless_its_device_is_said() -> None:
 
 
 def test_states_load_from_one_device_to_another() -> None:
-    obs, valid = torch.randn(9, 4, 3), torch.tensor([True, False, True, True])
+    obs, valid = random(9, 4, 3), torch.tensor([True, False, True, True])
     for make in (lambda: RND(SPACE, seed=0, batch_size=12), lambda: SimHashCount(bits=4, seed=0)):
         first, second = make(), make()
         for batch in obs[:5]:
@@ -134,7 +138,7 @@ def test_knowledge_is_measured_where_the_observations_are() -> None:
     )
     valid = torch.tensor([True, False, True, True])
     found = []
-    for step, batch in enumerate(torch.rand(60, 4, 3)):
+    for step, batch in enumerate(random(60, 4, 3)):
         device = "cuda" if 3 < step < 30 else "cpu"
         answers = [
             knowledge(None, None, batch.to(place), valid=valid.to(place))
@@ -142,7 +146,7 @@ def test_knowledge_is_measured_where_the_observations_are() -> None:
         ]
         np.testing.assert_array_equal(*answers)
         found.append(answers[0][0])
-    assert found[2] == 0.0
+    assert found[0] == 0.0
     assert found[-1] > 0.2
 
 
