@@ -73,6 +73,8 @@ study: install
 benchmark: install
 	$(BIN)/python benchmarks/wrapper_overhead.py
 	$(BIN)/python benchmarks/wrapper_overhead.py --memory
+	$(BIN)/python benchmarks/tensor_steps.py
+	$(BIN)/python benchmarks/tensor_steps.py --time
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/tabular.py
 	$(BIN)/python benchmarks/td_critic_cost.py
 	$(BIN)/python benchmarks/replay_cost.py

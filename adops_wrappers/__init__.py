@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from adops_wrappers.intrinsic.prediction import PredictionKnowledge as PredictionKnowledge
     from adops_wrappers.intrinsic.rllte import RLLTESource as RLLTESource
     from adops_wrappers.intrinsic.rnd import RND as RND
+    from adops_wrappers.meter import CriticMeter
     from adops_wrappers.q_critic import QCritic as QCritic
     from adops_wrappers.replay import ReplayBatch, ReplayShaper
     from adops_wrappers.sb3 import AdvantageClampCallback as AdvantageClampCallback
@@ -79,6 +80,7 @@ _HOMES = {
     "AuditReport": "tabular",
     "ClampedAdvantage": "shaping.advantage",
     "Conflict": "inspect",
+    "CriticMeter": "meter",
     "ExplicitShaping": "shaping.explicit",
     "FiniteMDP": "tabular",
     "OracleCritic": "tabular",
@@ -139,6 +141,7 @@ __all__ = [
     "Conflict",
     "CountBonus",
     "CriticHandle",
+    "CriticMeter",
     "EpisodicCountBonus",
     "ExplicitShaping",
     "FiniteMDP",

@@ -53,20 +53,22 @@ def may_hold(mask: Any) -> bool:
 
 def kept(values: Any, rows: Any) -> Any:
     """Return `values` in `rows` and 0 elsewhere."""
+    if type(values) is np.ndarray:
+        # NumPy takes a quarter longer to mix floats with an integer.
+        return np.where(rows, values, 0.0 if values.dtype.kind == "f" else 0)
     return namespace(values).where(rows, values, _constant(values, 0))
 
 
 def cleared(array: Any, rows: Any, value: Any = 0) -> Any:
     """Return `array` with `value` in `rows`, or everywhere if `rows` is None."""
-    xp = namespace(array)
     if rows is None:
-        return xp.full_like(array, value)
-    return xp.where(rows, _constant(array, value), array)
+        return namespace(array).full_like(array, value)
+    return namespace(array).where(rows, _constant(array, value), array)
 
 
 def _constant(like: Any, value: Any) -> Any:
     """Return a number to be mixed with an array: for torch a tensor, which is made once."""
-    if not hasattr(like, "detach"):
+    if type(like) is np.ndarray or not hasattr(like, "detach"):
         return value
     return _constant_tensor(value, like.dtype, like.device)
 
@@ -206,9 +208,9 @@ class _Host(Backend):
         return np.array(values, dtype=np.float64)
 
     def masks(self, values: Any) -> npt.NDArray[np.bool_]:
-        if hasattr(values, "detach"):
-            values = values.detach().cpu().numpy()
-        return np.array(values, dtype=np.bool_)
+        if type(values) is np.ndarray:
+            return values.astype(np.bool_)
+        return np.array(self.moved(values), dtype=np.bool_)
 
     def integers(self, values: Any) -> Any:
         return self.moved(values).astype(np.int64)
@@ -311,6 +313,8 @@ def backend_of(values: Any) -> Backend:
 
 def backend_of_rewards(reward: Any) -> Backend:
     """Return where the env's rewards live, or raise if they carry gradients."""
+    if type(reward) is np.ndarray:
+        return HOST
     if getattr(reward, "requires_grad", False):
         raise TypeError(
             "The env's rewards require grad, and F' does not pass gradients on: R + F' would have "

@@ -566,7 +566,7 @@ def learn(args: Args, run: Run) -> None:
         }
         if statistics.rooms is not None:
             metrics["charts/rooms"] = len(set().union(*ranks.gather_on_main(statistics.rooms)))
-        run.log(metrics)
+        run.log(metrics | run.judge(deltas, values, rewards, next_values, terminated, truncated))
 
 
 if __name__ == "__main__":

@@ -199,6 +199,9 @@ def _tiles(recording: Recording) -> str:
         explained = diagnosis.explained_variance(recording)
         shown = "–" if np.isnan(explained) else f"{explained:.2f}".replace("-", "−")
         tiles.append((shown, "explained variance of V_E"))
+        agreement = diagnosis.critic_reading(recording).agreement
+        shown = "–" if agreement is None else share(agreement)
+        tiles.append((shown, "signs of A_E confirmed"))
     cells = "".join(
         f"<div><b>{html.escape(value)}</b>{html.escape(label)}</div>" for value, label in tiles
     )

@@ -18,7 +18,8 @@ from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray, to_numpy
 from adops_wrappers.backends import kept, mean_over
-from adops_wrappers.networks import Encoder, ObservationPacker, Packed, mlp
+from adops_wrappers.networks import Encoder, mlp
+from adops_wrappers.packing import ObservationPacker, Packed
 
 
 class RND(KeepsSettings):

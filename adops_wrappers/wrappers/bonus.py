@@ -307,7 +307,8 @@ class VectorIntrinsicReward(AsksSource, VectorEnvWrapper):
         try:
             obs, reward, terminated, truncated, info = self.env.step(actions)
             backend = backend_of_rewards(reward)
-            ended = backend.masks(terminated) | backend.masks(truncated)
+            ends = backend.moved(terminated), backend.moved(truncated)
+            ended = backend.xp.logical_or(*ends)
             intrinsic, valid = self.runner.after_step(acted_on, actions, obs, ended, info, backend)
         except BaseException:
             self.episodes.forget()

@@ -442,9 +442,12 @@ def test_an_id_that_was_registered_without_a_version_needs_none(monkeypatch):
         (":Env-v0", "cannot be built: importing '' failed"),
         ("..above:Env-v0", "cannot be built: importing '..above' failed"),
         ("two:colons:Env-v0", "cannot be built: importing 'two:colons' failed"),
+        ("gymnasium:", "cannot be built: Malformed environment ID"),
     ],
 )
-def test_an_id_that_names_no_env_is_refused(env_id, message):
+def test_an_id_that_names_no_env_is_refused(monkeypatch, env_id, message):
+    unversioned = gym.envs.registration.EnvSpec("Bare", Counting)
+    monkeypatch.setitem(gym.registry, "Bare", unversioned)
     with pytest.raises(SystemExit, match=message):
         env_kind(env_id)
 
