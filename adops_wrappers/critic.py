@@ -10,6 +10,8 @@ from multiprocessing import current_process
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from adops_wrappers.arrays import (
     BoolArray,
     copy_observation,
@@ -140,7 +142,11 @@ class CriticHandle:
         return self._answer_to(obs, unchanging=False)
 
     def _answer_to(self, obs: Any, *, unchanging: bool, given: Any = None) -> Any:
-        if self._has_answer and self._recognises(obs, given):
+        if self._has_answer and (
+            same_observation(self._seen, obs)
+            if type(obs) is np.ndarray
+            else self._recognises(obs, given)
+        ):
             return self._answer
         answer = self.evaluate(obs)
         if self.remembers:
@@ -166,7 +172,7 @@ class CriticHandle:
         and with it `given`, the tensor that the agent has of the same observation.
         """
         self._answer, self._has_answer = answer, True
-        if (token := token_of(obs)) is not None:
+        if type(obs) is not np.ndarray and (token := token_of(obs)) is not None:
             self._seen, self._tokens = (obs, given), (token, token_of(given))
         else:
             # A copy: envs with copy=False write the next observation into the same array.
@@ -274,7 +280,7 @@ class CriticHandle:
                 "fn(obs) -> (value_ext, value_int) before stepping the env."
             )
         # A network with preallocated outputs is about to overwrite the answer in memory.
-        self._forget()
+        self._has_answer, self._seen, self._answer, self._tokens = False, None, None, ()
         return without_gradients(self._fn, obs)
 
     def estimate(
