@@ -31,7 +31,7 @@ def _count(optimizer: Any, *_: Any) -> None:
 
 def changes_of(parameters: Sequence[Any]) -> int:
     """Return a number that changes when parameters do: in place, or by an optimiser's step."""
-    changes = sum(map(_version_of, parameters))
+    changes: int = sum(map(_version_of, parameters))
     for steps, held in _steps.values():
         if any(id(parameter) in held for parameter in parameters):
             changes += steps
