@@ -60,11 +60,13 @@ def make_env(args: argparse.Namespace, critic: CriticHandle) -> Any:
     env: Any = GalleryTensorEnv(ENVS, args.layout, device=args.device)
     # So many rows show the size of the bonus at once.
     normalizer = IntrinsicReturnNormalizer(ENVS, rule="rms", warm_up=ROLLOUT)
-    env = IntrinsicRewardWrapper(env, bonus_of(env.world), normalizer=normalizer)
+    env = IntrinsicRewardWrapper(
+        env, bonus_of(env.world), normalizer=normalizer, quiet_steps=args.quiet * ROLLOUT
+    )
     settings: dict[str, Any] = {"add_to_reward": False}
     if args.shaping == "adops":
         # Two value heads with one discount, both ending where the episode terminates.
-        settings |= {"gamma": GAMMA}  # shaped
+        settings |= {"gamma": GAMMA, "epsilon": args.epsilon}  # shaped
     return make_shaping(args.shaping, env, critic, **settings)  # shaped
 
 
@@ -156,6 +158,8 @@ def parser() -> argparse.ArgumentParser:
     line = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     line.add_argument("--shaping", default="adops", choices=["adops", "none"])
     line.add_argument("--layout", default="TVCorridor")
+    line.add_argument("--quiet", type=int, default=10)
+    line.add_argument("--epsilon", type=float, default=0.0)
     line.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     line.add_argument("--steps", type=int, default=2_000_000)
     line.add_argument("--learning-rate", type=float, default=1e-3)
