@@ -71,7 +71,7 @@ def copy_observation(obs: Any) -> Any:
 
 def independent(*arrays: Any) -> list[Any]:
     """Return copies of arrays or scalars, which share no memory with what was given."""
-    first = arrays[0] if arrays else None
+    first: Any = arrays[0] if arrays else None
     if hasattr(first, "detach") and all(
         hasattr(array, "detach") and array.shape == first.shape and array.dtype == first.dtype
         for array in arrays
@@ -82,6 +82,13 @@ def independent(*arrays: Any) -> list[Any]:
     for array in arrays:
         copies.append(array.copy() if type(array) is np.ndarray else copy_observation(array))
     return copies
+
+
+def first_part(obs: Any) -> Any:
+    """Return an array of an observation, or of a batch: the first, if it is made of several."""
+    while isinstance(obs, Mapping | tuple):
+        obs = next(iter(obs.values())) if isinstance(obs, Mapping) else obs[0]
+    return obs
 
 
 def to_host(obs: Any) -> Any:
@@ -129,8 +136,11 @@ def same_observation(first: Any, second: Any) -> bool:
 def _same_tensors(first: Any, second: Any) -> bool:
     if first.shape != second.shape or first.device != second.device:
         return False
-    same = (first == second) | ((first != first) & (second != second))
-    return bool(same.all())
+    if first.dtype != second.dtype or not first.is_floating_point():
+        return bool((first == second).all())
+    # Exact, but NaN equals NaN.
+    xp = namespace(first)
+    return bool(xp.equal(first, second) or xp.allclose(first, second, 0.0, 0.0, equal_nan=True))
 
 
 def token_of(obs: Any) -> Any:

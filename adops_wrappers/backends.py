@@ -21,11 +21,12 @@ import numpy.typing as npt
 
 def namespace(array: Any) -> Any:
     """Return `numpy`, `torch` or `jax.numpy`, whichever takes this array."""
-    return np if type(array) is np.ndarray else _namespace_of(type(array))
+    kind: Any = type(array)
+    return np if kind is np.ndarray else _namespace_of(kind)
 
 
 @cache
-def _namespace_of(kind: type) -> Any:
+def _namespace_of(kind: Any) -> Any:
     for base in kind.__mro__:
         package = base.__module__.partition(".")[0]
         if package == "torch":
@@ -42,7 +43,7 @@ def as_array(values: Any) -> Any:
 
 def is_tensor(values: Any) -> bool:
     """Whether these are values of torch or JAX."""
-    return type(values) is not np.ndarray and _namespace_of(type(values)) is not np
+    return namespace(values) is not np
 
 
 def may_hold(mask: Any) -> bool:
@@ -256,6 +257,17 @@ def backend_of(values: Any) -> Backend:
     if type(values) is np.ndarray or not is_tensor(values):
         return HOST
     return _backend(namespace(values).__name__, values.device)
+
+
+def backend_of_rewards(reward: Any) -> Backend:
+    """Return where the env's rewards live, or raise if they carry gradients."""
+    if getattr(reward, "requires_grad", False):
+        raise TypeError(
+            "The env's rewards require grad, and F' does not pass gradients on: R + F' would have "
+            "wrong ones. Step the env under torch.no_grad(), or detach its rewards below this "
+            "wrapper."
+        )
+    return backend_of(reward)
 
 
 @cache

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, to_host
-from adops_wrappers.backends import HOST, Backend, namespace, times, with_rows
+from adops_wrappers.backends import HOST, Backend, backend_of, namespace, times, with_rows
 from adops_wrappers.bootstrap import IntBootstrap, next_value_int
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
@@ -95,6 +95,7 @@ class ShapingCore(KeepsSettings):
         self._now: Estimates | None = None
         self._seen_version = -1
         self._acted_on: Any = None
+        self._time = self.episodes.elapsed
         self.observers: list[Observer] = []
         """Whoever is shown the transitions, by `join`."""
         if self.critic is not None or potential is not None:
@@ -166,7 +167,7 @@ class ShapingCore(KeepsSettings):
         episodes, critic = self.episodes, self.critic
         if episodes.last_obs is None:
             episodes.require_reset_done()
-        self._acted_on = episodes.last_obs
+        self._acted_on, self._time = episodes.last_obs, episodes.elapsed
         if self.consults_critic and critic is not None:
             # Asked at every step: the agent's function may be registered at any time.
             if critic.needs_observations:
@@ -207,8 +208,8 @@ class ShapingCore(KeepsSettings):
         self.shaper.move_to(backend)
         if self.critic is not None:
             self.critic.report_with(self.checks)
-        if self._now is not None:
-            self._now = self._now.moved_to(backend)
+        if self._now is not None and backend_of(self._now.value_ext) is not backend:
+            self._now = self._estimate(self._acted_on, backend.moved(self._time))
 
     def advance(self, obs: Any, ended: BoolArray, info: dict[str, Any]) -> BoolArray:
         """Follow what the env did; return the rows for which it was a real transition."""
@@ -312,7 +313,7 @@ class ShapingCore(KeepsSettings):
     def _advantage_ext(self, now: Estimates, action: Any) -> FloatArray | None:
         critic = self.critic if self.consults_critic else None
         space, valid = self.layout.action_space, self.episodes.valid
-        acted_on, backend = self._acted_on, self._backend
+        acted_on, backend = self._acted_on, self.backend
         return chosen_advantage(now, critic, acted_on, action, valid, space, backend)
 
     def _look_at_final_rows(self, now: Estimates, cut_off: BoolArray) -> Estimates:
@@ -325,7 +326,10 @@ class ShapingCore(KeepsSettings):
         if not episodes.knows_final_obs:
             episodes.note_unknown_ends()
             where = namespace(cut_off).where
-            last = Estimates._make(None if v is None else where(cut_off, v, 0.0) for v in now)
+            last = Estimates._make(
+                None if values is None else where(cut_off, values, 0.0)
+                for values in now._replace(q_ext=None)
+            )
             return last.rows(ended) if backend is HOST else last
         everything = backend is not HOST or (self.critic is not None and self.critic.fixed_batch)
         obs = episodes.next_observations() if everything else episodes.final_observations()

@@ -8,34 +8,20 @@ import weakref
 from collections.abc import Callable
 from multiprocessing import current_process
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from adops_wrappers.arrays import (
     BoolArray,
-    FloatArray,
     copy_observation,
-    one_per_row,
     same_observation,
-    to_numpy,
     token_of,
 )
-from adops_wrappers.backends import HOST, Backend, backend_of, namespace
+from adops_wrappers.backends import HOST, Backend
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
+from adops_wrappers.estimates import ValueEstimates as ValueEstimates
+from adops_wrappers.estimates import value_estimates as value_estimates
 from adops_wrappers.reward_checks import RewardChecks
 from adops_wrappers.shaper import Transition
-
-
-class ValueEstimates(NamedTuple):
-    """A critic's estimates for n observations: float64 arrays of length n."""
-
-    value_ext: FloatArray
-    """V_E, the value of the extrinsic stream."""
-    value_int: FloatArray
-    """V_I, the value of the shaped intrinsic stream F′."""
-    q_ext: FloatArray | None = None
-    """Q_E of shape (n, actions), where the critic has it."""
 
 
 class CriticHandle:
@@ -90,7 +76,7 @@ class CriticHandle:
         self.needs_observations = False
         """Whether the registered function learns: whether it has a method `observe(transition)`."""
         self._learner: weakref.ref[Any] | None = None
-        self._reports: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._checks: list[weakref.ref[RewardChecks]] = []
         self._q_ext_of: Callable[[Any, Any], Any] | None = None
         self._fn: Callable[[Any], Any] | None = None
         self._seen: Any = None
@@ -126,8 +112,9 @@ class CriticHandle:
 
         What was wrong on a device since the last time is reported here.
         """
-        for checks in list(self._reports):
-            checks.report()
+        for checks in [ref() for ref in self._checks]:
+            if checks is not None:
+                checks.report()
         self.version += 1
         if self.parameters:
             self._parameter_versions = sum(map(_version_of, self.parameters))
@@ -205,7 +192,7 @@ class CriticHandle:
 
     def report_with(self, checks: RewardChecks) -> None:
         """Let checks that wait for a device be made at the next `updated()`."""
-        self._reports.add(checks)
+        self._checks.append(weakref.ref(checks))
 
     @property
     def learner(self) -> Any:
@@ -237,7 +224,7 @@ class CriticHandle:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the stacks out of a copy, which serves copies of them."""
-        return {**self.__dict__, "_learner": None, "_reports": weakref.WeakSet()}
+        return {**self.__dict__, "_learner": None, "_checks": []}
 
     def follow(
         self, owner: object, episodes: EpisodeTracker, *, acted_on: Any = None, anew: bool = False
@@ -350,66 +337,6 @@ def as_handle(critic: Any) -> CriticHandle:
             f"{critic!r} of type {type(critic).__name__}."
         )
     return _BareCritic(critic)
-
-
-def value_estimates(answer: Any, num_envs: int, backend: Backend | None = HOST) -> ValueEstimates:
-    """Convert and check what a critic returned for `num_envs` observations.
-
-    On a device nobody looks for values that are not finite: they show in F′, which is checked.
-    """
-    look = backend in (None, HOST)
-    q_ext = None
-    if hasattr(answer, "value_ext") and hasattr(answer, "value_int"):
-        value_ext, value_int = answer.value_ext, answer.value_int
-        q_ext = getattr(answer, "q_ext", None)
-    elif isinstance(answer, tuple | list) and len(answer) in (2, 3):
-        value_ext, value_int = answer[:2]
-        q_ext = answer[2] if len(answer) == 3 else None
-    else:
-        raise TypeError(
-            "The critic must return an object with .value_ext and .value_int, or a tuple "
-            f"(value_ext, value_int[, q_ext]); it returned {_summary(answer)}."
-        )
-    if backend is None:
-        backend = backend_of(value_ext)
-    of: Literal["observations"] = "observations"
-    value_ext = one_per_row("The critic's value_ext", value_ext, num_envs, of, backend)
-    value_int = one_per_row("The critic's value_int", value_int, num_envs, of, backend)
-    if look and not namespace(value_ext).isfinite(value_ext + value_int).all():
-        _finite("value_ext", value_ext)
-        _finite("value_int", value_int)
-    return ValueEstimates(
-        value_ext, value_int, None if q_ext is None else _q_values(q_ext, num_envs, backend, look)
-    )
-
-
-def _q_values(values: Any, num_envs: int, backend: Backend, look: bool) -> FloatArray:
-    array: FloatArray = backend.floats("The critic's q_ext", values)
-    if array.ndim == 1 and num_envs == 1:
-        array = array[None]
-    if array.ndim != 2 or len(array) != num_envs:
-        raise ValueError(
-            f"The critic's q_ext must have shape ({num_envs}, number of actions); got shape "
-            f"{tuple(array.shape)}."
-        )
-    return _finite("q_ext", array) if look else array
-
-
-def _finite(name: str, array: FloatArray) -> FloatArray:
-    if not namespace(array).isfinite(array).all():
-        array = to_numpy(array)
-        row = int(np.argwhere(~np.isfinite(array))[0][0])
-        raise ValueError(
-            f"The critic's {name} is not finite for environment {row}: {array[row]}. Check the "
-            "agent for diverged weights or unscaled inputs."
-        )
-    return array
-
-
-def _summary(answer: Any) -> str:
-    if isinstance(answer, tuple | list):
-        return f"a {type(answer).__name__} of {len(answer)}"
-    return f"a {type(answer).__name__}"
 
 
 def _in_vector_worker() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from adops_wrappers.arrays import (
     BoolArray,
     batch_length,
     copy_observation,
+    first_part,
     merge_rows,
     replace_rows,
     select_rows,
@@ -339,7 +339,7 @@ class EpisodeTracker(KeepsSettings):
         if not self.knows_final_obs:
             self.note_unknown_ends()
         space = self.layout.observation_space
-        if self.backend is not HOST and _has_tensors(self.last_obs):
+        if self.backend is not HOST and is_tensor(first_part(self.last_obs)):
             key = final_observation_key(self._info)
             final = self._acted_on if key is None else self._info[key]
             return merge_rows(self.last_obs, self.ended, final)
@@ -372,13 +372,6 @@ class EpisodeTracker(KeepsSettings):
         )
         self.last_obs = self.seen_obs = copy_observation(last_obs)
         self.valid = ~self.pending_reset
-
-
-def _has_tensors(obs: Any) -> bool:
-    """Whether the parts of a batch of observations are tensors."""
-    while isinstance(obs, Mapping | tuple):
-        obs = next(iter(obs.values())) if isinstance(obs, Mapping) else obs[0]
-    return is_tensor(obs)
 
 
 def final_observation_key(info: dict[str, Any]) -> str | None:

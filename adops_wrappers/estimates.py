@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, one_per_row
-from adops_wrappers.backends import HOST, Backend, namespace, with_rows
-from adops_wrappers.critic import CriticHandle
+from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, first_part, one_per_row
+from adops_wrappers.backends import HOST, Backend, backend_of, namespace, with_rows
 from adops_wrappers.episodes import EnvLayout
 
+if TYPE_CHECKING:
+    from adops_wrappers.critic import CriticHandle
+
 Potential = Callable[[Any, Any], Any]
+
+
+class ValueEstimates(NamedTuple):
+    """A critic's estimates for n observations: float64 arrays of length n."""
+
+    value_ext: FloatArray
+    """V_E, the value of the extrinsic stream."""
+    value_int: FloatArray
+    """V_I, the value of the shaped intrinsic stream F′."""
+    q_ext: FloatArray | None = None
+    """Q_E of shape (n, actions), where the critic has it."""
 
 
 class Estimates(NamedTuple):
@@ -41,21 +54,6 @@ class Estimates(NamedTuple):
         """Return the estimates of some rows alone."""
         return Estimates._make(None if values is None else values[rows] for values in self)
 
-    def moved_to(self, backend: Backend) -> Estimates:
-        """Return these estimates where the rewards are, or raise if they cannot be there."""
-        return Estimates._make(
-            None if values is None else backend.floats(what, values)
-            for what, values in zip(_NAMES, self, strict=True)
-        )
-
-
-_NAMES = (
-    "The critic's value_ext",
-    "The critic's value_int",
-    "The critic's q_ext",
-    "What potential(obs, t) returns",
-)
-
 
 def potential_values(
     potential: Potential | None,
@@ -67,10 +65,12 @@ def potential_values(
     """Return Φ(obs, t) of every row, checked; None without a potential."""
     if potential is None:
         return None
+    if backend is None:  # before the first step
+        elapsed = backend_of(first_part(obs)).moved(elapsed)
     time = copy_observation(elapsed) if layout.batched else int(elapsed[0])
     what, rows = "What potential(obs, t) returns", len(elapsed)
     values = one_per_row(what, potential(obs, time), rows, "observations", backend)
-    if backend in (None, HOST) and not namespace(values).isfinite(values).all():
+    if type(values) is np.ndarray and not np.isfinite(values).all():
         raise ValueError(f"potential(obs, t) must be finite, got {values}.")
     return values
 
@@ -120,3 +120,61 @@ def _column_of(
     take = xp.take_along_dim if hasattr(xp, "take_along_dim") else xp.take_along_axis
     chosen: FloatArray = take(q_ext, column, 1)[:, 0]
     return chosen if backend is HOST else xp.where(inside, chosen, math.nan)
+
+
+def value_estimates(answer: Any, num_envs: int, backend: Backend | None = HOST) -> ValueEstimates:
+    """Convert and check what a critic returned for `num_envs` observations.
+
+    On a device nobody looks for values that are not finite: they show in F′, which is checked.
+    """
+    q_ext = None
+    if hasattr(answer, "value_ext") and hasattr(answer, "value_int"):
+        value_ext, value_int = answer.value_ext, answer.value_int
+        q_ext = getattr(answer, "q_ext", None)
+    elif isinstance(answer, tuple | list) and len(answer) in (2, 3):
+        value_ext, value_int = answer[:2]
+        q_ext = answer[2] if len(answer) == 3 else None
+    else:
+        raise TypeError(
+            "The critic must return an object with .value_ext and .value_int, or a tuple "
+            f"(value_ext, value_int[, q_ext]); it returned {_summary(answer)}."
+        )
+    if backend is None:
+        backend = backend_of(value_ext)
+    of: Literal["observations"] = "observations"
+    value_ext = one_per_row("The critic's value_ext", value_ext, num_envs, of, backend)
+    value_int = one_per_row("The critic's value_int", value_int, num_envs, of, backend)
+    if backend is HOST and not np.isfinite(value_ext + value_int).all():
+        _finite("value_ext", value_ext)
+        _finite("value_int", value_int)
+    return ValueEstimates(
+        value_ext, value_int, None if q_ext is None else _q_values(q_ext, num_envs, backend)
+    )
+
+
+def _q_values(values: Any, num_envs: int, backend: Backend) -> FloatArray:
+    array: FloatArray = backend.floats("The critic's q_ext", values)
+    if array.ndim == 1 and num_envs == 1:
+        array = array[None]
+    if array.ndim != 2 or len(array) != num_envs:
+        raise ValueError(
+            f"The critic's q_ext must have shape ({num_envs}, number of actions); got shape "
+            f"{tuple(array.shape)}."
+        )
+    return _finite("q_ext", array) if backend is HOST else array
+
+
+def _finite(name: str, array: FloatArray) -> FloatArray:
+    if not np.isfinite(array).all():
+        row = int(np.argwhere(~np.isfinite(array))[0][0])
+        raise ValueError(
+            f"The critic's {name} is not finite for environment {row}: {array[row]}. Check the "
+            "agent for diverged weights or unscaled inputs."
+        )
+    return array
+
+
+def _summary(answer: Any) -> str:
+    if isinstance(answer, tuple | list):
+        return f"a {type(answer).__name__} of {len(answer)}"
+    return f"a {type(answer).__name__}"

@@ -140,6 +140,15 @@ def find_method(name: Any, also: str = "") -> Method:
     return method
 
 
+def as_method(method: str | Method | type[Shaper]) -> Method:
+    """Return what a name, a declaration or the class of a shaper stands for."""
+    if isinstance(method, Method):
+        return method
+    if isinstance(method, type) and issubclass(method, Shaper):
+        return Method(method.name, method.name, method)
+    return find_method(method)
+
+
 def trainable_methods() -> tuple[str, ...]:
     """Return the names that a training script takes."""
     return tuple(name for name, method in METHODS.items() if method.offered_in_training)

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from adops_wrappers.arrays import BoolArray, FloatArray, select_rows, to_float64, to_numpy
+from adops_wrappers.backends import HOST
 from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
@@ -177,7 +178,7 @@ class ReplayShaper:
             next_value_ext=after.value_ext,
             next_value_int=self._next_value_int(batch, after.value_int, terminated, truncated),
             advantage_ext=chosen_advantage(
-                now, self.critic, batch.observation, batch.action, valid, space
+                now, self.critic, batch.observation, batch.action, valid, space, HOST
             ),
             terminated=terminated,
             truncated=truncated,

@@ -84,6 +84,8 @@ class Shaper(KeepsSettings, ABC):
     """What `zeta` is called."""
     row_state: ClassVar[tuple[str, ...]] = ()
     """The attributes that are arrays of state, which are moved to where the rewards are."""
+    keeps_state: ClassVar[bool] = True
+    """False if F′ of a step depends on this step alone: a rollout is then shaped at once."""
     numpy_only: ClassVar[bool] = False
     """True if the method needs NumPy, and cannot shape rewards that are tensors."""
     described: ClassVar[tuple[str, ...]] = ()
@@ -142,6 +144,8 @@ class Shaper(KeepsSettings, ABC):
 
     def rollout(self, transitions: Transition) -> FloatArray:
         """Return F′ for a rollout: every field has shape (T, n), and so has the result."""
+        if not self.keeps_state:
+            return self.step(transitions)
         shaped = []
         for t in range(len(transitions.reward)):
             fields: list[Any] = [None if field is None else field[t] for field in transitions]

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from adops_wrappers.arrays import BoolArray, FloatArray
-from adops_wrappers.core import LARGE_REWARD
 from adops_wrappers.inspect import findings
 from adops_wrappers.inspect.conflicts import conflict_mask
 from adops_wrappers.inspect.findings import Finding, clamps, fine, number, share
 from adops_wrappers.inspect.recording import Recording
 from adops_wrappers.inspect.size import return_size
+from adops_wrappers.reward_checks import LARGE_REWARD
 from adops_wrappers.shaping.conflict import ROUNDING, is_bad
 
 

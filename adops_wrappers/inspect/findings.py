@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from adops_wrappers.arrays import FloatArray
-from adops_wrappers.core import LARGE_REWARD
 from adops_wrappers.methods import METHODS
+from adops_wrappers.reward_checks import LARGE_REWARD
 
 LARGE_BONUS, SMALL_BONUS = 3.0, 0.1
 """Sizes of the intrinsic return that are far from 1, which is what normalising makes of it."""

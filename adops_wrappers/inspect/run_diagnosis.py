@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from adops_wrappers.arrays import FloatArray
-from adops_wrappers.core import LARGE_REWARD
 from adops_wrappers.inspect import findings
 from adops_wrappers.inspect.findings import Finding, clamps, fine, number, share
 from adops_wrappers.inspect.runs import Metrics
+from adops_wrappers.reward_checks import LARGE_REWARD
 
 ENOUGH = 20
 """Iterations after which one can tell whether something is learned."""

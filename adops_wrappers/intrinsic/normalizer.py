@@ -79,8 +79,8 @@ class IntrinsicReturnNormalizer(KeepsSettings):
         self._provisional = False
 
     @property
-    def scale(self) -> float:
-        """What F is divided by; 0 while it is not known."""
+    def scale(self) -> Any:
+        """What F is divided by; 0 while it is not known. On a device, a tensor."""
         return self._moments.std if self.rule == "std" else self._moments.rms
 
     def __call__(self, intrinsic: Any, valid: BoolArray | None = None) -> FloatArray:

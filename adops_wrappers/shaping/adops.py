@@ -53,6 +53,7 @@ class ADOPS(Shaper):
     """
 
     name = "ADOPS"
+    keeps_state = False
     described = ("gamma_ext", "gamma_int")
 
     def __init__(
@@ -110,6 +111,7 @@ class ADOPES(Scheduled, ADOPS):
     """
 
     name = "ADOPES"
+    keeps_state = True
     state_depends_on = ("ramp_updates", "update_every")
 
     def __init__(

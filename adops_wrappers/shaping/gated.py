@@ -24,6 +24,7 @@ class GatedADOPS(ADOPS):
     """
 
     name = "gated ADOPS"
+    keeps_state = True
     state_depends_on = ("gamma_ext", "smoothing")
 
     def __init__(

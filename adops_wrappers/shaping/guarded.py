@@ -161,7 +161,8 @@ class GuardedScale(Shaper):
     def _has_score(self) -> bool:
         if self.best is None:
             return False
-        return self.largest <= 0.0 or self.best > self.tolerance**2 * self.largest
+        largest = float(self.largest)
+        return largest <= 0.0 or self.best > self.tolerance**2 * largest
 
     def _score_fell(self) -> bool:
         assert self.score is not None

@@ -16,6 +16,7 @@ class NoShaping(Shaper):
     """F′ = F."""
 
     name = "none"
+    keeps_state = False
 
     def step(self, transition: Transition) -> FloatArray:
         """Return F where the step is a real transition."""

@@ -22,6 +22,7 @@ class PBRS(Shaper):
     """
 
     name = "PBRS"
+    keeps_state = False
     described = ("gamma",)
 
     def __init__(self, num_envs: int = 1, *, gamma: float) -> None:

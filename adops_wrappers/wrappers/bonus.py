@@ -18,7 +18,7 @@ from adops_wrappers.arrays import (
     independent,
     one_per_row,
 )
-from adops_wrappers.backends import HOST, Backend, backend_of, may_hold, namespace
+from adops_wrappers.backends import HOST, Backend, backend_of_rewards, may_hold, namespace
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker, split_reset_mask, tracker_below
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer, Rule
 from adops_wrappers.wrappers.base import Layer, SingleEnvWrapper, VectorEnvWrapper
@@ -305,7 +305,7 @@ class VectorIntrinsicReward(AsksSource, VectorEnvWrapper):
             episodes.require_reset_done()
         try:
             obs, reward, terminated, truncated, info = self.env.step(actions)
-            backend = backend_of(reward)
+            backend = backend_of_rewards(reward)
             ended = backend.masks(terminated) | backend.masks(truncated)
             intrinsic, valid = self.runner.after_step(acted_on, actions, obs, ended, info, backend)
         except BaseException:

@@ -14,13 +14,13 @@ from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
 from adops_wrappers.arrays import BoolArray, FloatArray, independent, one_per_row, to_numpy
-from adops_wrappers.backends import HOST, Backend, backend_of, namespace, times
+from adops_wrappers.backends import HOST, Backend, backend_of, backend_of_rewards, namespace, times
 from adops_wrappers.bootstrap import IntBootstrap
 from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import AnyCritic
 from adops_wrappers.episodes import split_reset_mask, tracker_below
 from adops_wrappers.estimates import Potential
-from adops_wrappers.methods import WRAPPER_NAMES, Method, find_method
+from adops_wrappers.methods import WRAPPER_NAMES, Method, as_method
 from adops_wrappers.shaper import Shaper
 from adops_wrappers.stack import find_layer
 from adops_wrappers.wrappers.agents import settings_for_agent
@@ -87,7 +87,7 @@ class ComposesShaper(Layer):
         **settings: Any,
     ) -> None:
         given = dict(locals())
-        self.method = _declaration(from_spec(method))
+        self.method = as_method(from_spec(method))
         scale = _checks.non_negative("intrinsic_scale", intrinsic_scale)
         agent = settings_for_agent(self.method, add_to_reward, int_bootstrap, settings)
         if bonus is not None:
@@ -326,7 +326,7 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
         try:
             below = self.env.step(actions)
             obs, reward, terminated, truncated, info = below
-            backend = _backend_of_rewards(reward)
+            backend = backend_of_rewards(reward)
             self.core.settle(backend)
             columns, final_values = self._shape(
                 actions,
@@ -389,21 +389,3 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
         values = one_per_row(f"info[{key!r}]", info[key], rows, "environments", backend)
         present = info.get(f"_{key}")
         return Column(values, None if present is None else backend.moved(present))
-
-
-def _backend_of_rewards(reward: Any) -> Backend:
-    if getattr(reward, "requires_grad", False):
-        raise TypeError(
-            "The env's rewards require grad, and F' does not pass gradients on: R + F' would have "
-            "wrong ones. Step the env under torch.no_grad(), or detach its rewards below this "
-            "wrapper."
-        )
-    return backend_of(reward)
-
-
-def _declaration(method: Any) -> Method:
-    if isinstance(method, Method):
-        return method
-    if isinstance(method, type) and issubclass(method, Shaper):
-        return Method(method.name, method.name, method)
-    return find_method(method)
