@@ -30,7 +30,7 @@ from adops_wrappers import (
 )
 from adops_wrappers.envs import GalleryTensorEnv, get_world
 
-GAMMA, LAMBDA, CLIP, ENTROPY = 0.99, 0.95, 0.2, 0.01
+GAMMA, LAMBDA, CLIP, ENTROPY = 0.9, 0.95, 0.2, 0.01
 ENVS, ROLLOUT, EPOCHS, MINIBATCHES, QUIET = 2048, 16, 4, 4, 10
 WORLD = get_world("LoopFarm")
 BELL = [WORLD.plan[row][column] for row, column in WORLD.cells].index("B")
