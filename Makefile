@@ -73,6 +73,8 @@ study: install
 benchmark: install
 	$(BIN)/python benchmarks/wrapper_overhead.py
 	$(BIN)/python benchmarks/wrapper_overhead.py --memory
+	$(BIN)/python benchmarks/tensor_steps.py
+	$(BIN)/python benchmarks/tensor_steps.py --time
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/tabular.py
 	$(BIN)/python benchmarks/td_critic_cost.py
 	$(BIN)/python benchmarks/replay_cost.py
@@ -89,6 +91,7 @@ figures: install
 	$(BIN)/python -m research.figures.inspection $(ARGS)
 	$(BIN)/python -m research.figures.sb3_curves --draw
 	$(BIN)/python -m research.figures.off_policy docs/data/off_policy_study.csv
+	$(BIN)/python -m research.external runs/external --report
 	$(BIN)/python -m research.figures.action_prob docs/data/montezuma_action_prob.csv \
 		--out docs/images/montezuma_action_prob.png
 	$(BIN)/python -m research.figures.montezuma_debt docs/data/montezuma_debt.csv \

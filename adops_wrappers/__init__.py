@@ -9,11 +9,19 @@ from adops_wrappers.batched import BatchedEnv
 from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.evaluation import evaluation_mode
-from adops_wrappers.intrinsic import CountBonus, EpisodicCountBonus, IntrinsicReturnNormalizer
+from adops_wrappers.intrinsic import (
+    CountBonus,
+    EpisodicCountBonus,
+    IntrinsicReturnNormalizer,
+    LargestDisplacement,
+    StatesSeen,
+)
 from adops_wrappers.methods import METHODS, Method, declare, find_method
 from adops_wrappers.recurrent import RecurrentCritic
 from adops_wrappers.shaper import Shaper, Transition
 from adops_wrappers.shaping.adops import ADOPES, ADOPS, ADOPESWrapper, ADOPSWrapper
+from adops_wrappers.shaping.bampf import BAMPF, BAMPFWrapper
+from adops_wrappers.shaping.bsrs import BSRS, BSRSWrapper
 from adops_wrappers.shaping.grm import GRM, PBIM, GRMWrapper, MatchedGRM, PBIMWrapper
 from adops_wrappers.shaping.guarded import GuardedScale, GuardedScaleWrapper
 from adops_wrappers.shaping.none import NoShaping, NoShapingWrapper
@@ -30,8 +38,10 @@ if TYPE_CHECKING:
     from adops_wrappers.inspect.report import write_report
     from adops_wrappers.inspect.reshape import reshape
     from adops_wrappers.inspect.wrappers import ShapingRecorder
+    from adops_wrappers.intrinsic.prediction import PredictionKnowledge as PredictionKnowledge
     from adops_wrappers.intrinsic.rllte import RLLTESource as RLLTESource
     from adops_wrappers.intrinsic.rnd import RND as RND
+    from adops_wrappers.meter import CriticMeter
     from adops_wrappers.q_critic import QCritic as QCritic
     from adops_wrappers.replay import ReplayBatch, ReplayShaper
     from adops_wrappers.sb3 import AdvantageClampCallback as AdvantageClampCallback
@@ -46,6 +56,7 @@ if TYPE_CHECKING:
         clamp_by_sign,
     )
     from adops_wrappers.shaping.conflict import advantages, contradicts
+    from adops_wrappers.shaping.explicit import ExplicitShaping
     from adops_wrappers.tabular import (
         AuditReport,
         FiniteMDP,
@@ -59,7 +70,7 @@ if TYPE_CHECKING:
     from adops_wrappers.td_critic import TDCritic as TDCritic
     from adops_wrappers.td_critic import lambda_returns as lambda_returns
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 SHAPINGS: tuple[str, ...] = tuple(METHODS)
 """The names that `make_shaping` takes; `raw` is an alias of `none`."""
@@ -69,6 +80,8 @@ _HOMES = {
     "AuditReport": "tabular",
     "ClampedAdvantage": "shaping.advantage",
     "Conflict": "inspect",
+    "CriticMeter": "meter",
+    "ExplicitShaping": "shaping.explicit",
     "FiniteMDP": "tabular",
     "OracleCritic": "tabular",
     "Origin": "tabular",
@@ -93,6 +106,7 @@ _HOMES = {
 """Where names are that are loaded on first use: a training script needs none of them."""
 _NEED_TORCH = {
     "AdvantageClampCallback": "sb3",
+    "PredictionKnowledge": "intrinsic.prediction",
     "QCritic": "q_critic",
     "RLLTESource": "intrinsic.rllte",
     "RND": "intrinsic.rnd",
@@ -108,6 +122,8 @@ _NEED_TORCH = {
 __all__ = [
     "ADOPES",
     "ADOPS",
+    "BAMPF",
+    "BSRS",
     "GRM",
     "METHODS",
     "PBIM",
@@ -120,17 +136,22 @@ __all__ = [
     "AdvantageFloor",
     "AuditReport",
     "BatchedEnv",
+    "BAMPFWrapper",
+    "BSRSWrapper",
     "ClampedAdvantage",
     "Conflict",
     "CountBonus",
     "CriticHandle",
+    "CriticMeter",
     "EpisodicCountBonus",
+    "ExplicitShaping",
     "FiniteMDP",
     "GRMWrapper",
     "GuardedScale",
     "GuardedScaleWrapper",
     "IntrinsicReturnNormalizer",
     "IntrinsicRewardWrapper",
+    "LargestDisplacement",
     "MatchedGRM",
     "Method",
     "NoShaping",
@@ -148,6 +169,7 @@ __all__ = [
     "Shaper",
     "ShapingRecorder",
     "ShapingWrapper",
+    "StatesSeen",
     "Transition",
     "ValueEstimates",
     "VectorShapingWrapper",

@@ -71,17 +71,19 @@ def copy_observation(obs: Any) -> Any:
 
 def independent(*arrays: Any) -> list[Any]:
     """Return copies of arrays or scalars, which share no memory with what was given."""
-    first: Any = arrays[0] if arrays else None
-    if hasattr(first, "detach") and all(
-        hasattr(array, "detach") and array.shape == first.shape and array.dtype == first.dtype
-        for array in arrays
-    ):
+    first = arrays[0] if arrays else None
+    if type(first) is not np.ndarray and _all_alike(arrays):
         # One operation on the device for all of them.
         return list(namespace(first).stack(arrays).unbind())
-    copies = []
-    for array in arrays:
-        copies.append(array.copy() if type(array) is np.ndarray else copy_observation(array))
-    return copies
+    return [
+        array.copy() if type(array) is np.ndarray else copy_observation(array) for array in arrays
+    ]
+
+
+def _all_alike(arrays: tuple[Any, ...]) -> bool:
+    """Whether these are torch tensors of one shape and one dtype."""
+    kinds = {(array.shape, array.dtype) if hasattr(array, "detach") else None for array in arrays}
+    return len(kinds) == 1 and None not in kinds
 
 
 def first_part(obs: Any) -> Any:

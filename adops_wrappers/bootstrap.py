@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from adops_wrappers.backends import namespace
+from adops_wrappers.backends import cleared, namespace
 from adops_wrappers.shaper import BoolArray, FloatArray
 
 IntBootstrap = Literal["final", "reset", "none"]
@@ -30,8 +30,7 @@ def next_value_int(
         truncated: Whether it was cut off.
     """
     if int_bootstrap == "none":
-        ended: FloatArray = namespace(final).where(terminated, 0.0, final)
-        return ended
+        return cleared(final, terminated)  # type: ignore[no-any-return]
     if int_bootstrap == "reset":
         assert fresh is not None
         continued: FloatArray = namespace(final).where(terminated | truncated, fresh, final)

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, to_host
-from adops_wrappers.backends import HOST, Backend, backend_of, namespace, times, with_rows
+from adops_wrappers.backends import HOST, Backend, backend_of, times, with_rows
 from adops_wrappers.bootstrap import IntBootstrap, next_value_int
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
     """What a wrapper writes into `info` and the reward."""
 
     shaped: FloatArray
-    final_values: tuple[FloatArray, FloatArray] | None
+    final_values: list[FloatArray] | None
     """V_E and V_I of the final observations, zero in rows that did not end (SAME_STEP)."""
 
 
@@ -91,7 +91,7 @@ class ShapingCore(KeepsSettings):
         self.intrinsic_scale = _checks.non_negative("intrinsic_scale", intrinsic_scale)
         self.checks = RewardChecks(shaper.describe, self.episodes)
         self._backend: Backend | None = None
-        self._zeros = np.zeros(layout.num_envs)
+        self.zeros = np.zeros(layout.num_envs)
         self._now: Estimates | None = None
         self._seen_version = -1
         self._acted_on: Any = None
@@ -204,7 +204,7 @@ class ShapingCore(KeepsSettings):
                 f"({backend}). Put gymnasium's ArrayConversion to NumPy below the wrappers of this "
                 "package, or choose another method."
             )
-        self._backend, self._zeros = backend, backend.zeros(self.layout.num_envs)
+        self._backend, self.zeros = backend, backend.zeros(self.layout.num_envs)
         self.shaper.move_to(backend)
         if self.critic is not None:
             self.critic.report_with(self.checks)
@@ -241,7 +241,7 @@ class ShapingCore(KeepsSettings):
         if now.q_ext is not None or (self.critic is not None and self.critic.gives_q_of_actions):
             advantage_ext = self._advantage_ext(now, action)
         if episodes.resets_within_step and (self.critic or self.potential) is not None:
-            final = self._look_at_final_rows(now, truncated & ~terminated)
+            final = self._look_at_final_rows(now, terminated, truncated)
         after = next_values = self._estimate(episodes.last_obs, episodes.elapsed)
         if final is not None:
             next_values, final_values = self._put_in_place(after, final)
@@ -297,8 +297,7 @@ class ShapingCore(KeepsSettings):
 
     def _estimate(self, obs: Any, elapsed: Any) -> Estimates:
         """Return the estimates of all rows, from the handle's memory where it has them."""
-        value_ext = value_int = self._zeros
-        q_ext = None
+        value_ext, value_int, q_ext = self.zeros, self.zeros, None
         if self.consults_critic and self.critic is not None:
             self._seen_version = self.critic.version
             rows = self.layout.num_envs
@@ -316,44 +315,42 @@ class ShapingCore(KeepsSettings):
         acted_on, backend = self._acted_on, self.backend
         return chosen_advantage(now, critic, acted_on, action, valid, space, backend)
 
-    def _look_at_final_rows(self, now: Estimates, cut_off: BoolArray) -> Estimates:
+    def _look_at_final_rows(
+        self, now: Estimates, terminated: BoolArray, truncated: BoolArray
+    ) -> Estimates:
         """Return the estimates of the last observations of the rows that were reset (SAME_STEP).
 
         There is one for each of these rows; on a device one for each row (`with_rows`).
         """
-        episodes, backend = self.episodes, self._backend or HOST
+        episodes, on_host, rows = self.episodes, self._backend is HOST, self.layout.num_envs
         ended = episodes.ended
         if not episodes.knows_final_obs:
             episodes.note_unknown_ends()
-            where = namespace(cut_off).where
-            last = Estimates._make(
-                None if values is None else where(cut_off, values, 0.0)
-                for values in now._replace(q_ext=None)
-            )
-            return last.rows(ended) if backend is HOST else last
-        everything = backend is not HOST or (self.critic is not None and self.critic.fixed_batch)
+            last = now.where(truncated & ~terminated)
+            return last.rows(ended) if on_host else last
+        everything = not on_host or (self.critic is not None and self.critic.fixed_batch)
+        rows = rows if everything else int(ended.sum())
         obs = episodes.next_observations() if everything else episodes.final_observations()
-        time = (episodes.steps if everything else episodes.steps[ended]) + 1
-        value_ext = value_int = backend.zeros(len(time))
+        value_ext = value_int = self.zeros[:rows]
         if self.critic is not None:
             # Not through the handle's memory, which holds the full batch.
             answer = self.critic.evaluate(obs)
-            value_ext, value_int, _ = value_estimates(answer, len(time), backend)
-        potential = potential_values(self.potential, self.layout, obs, time, backend)
+            value_ext, value_int, _ = value_estimates(answer, rows, self._backend)
+        potential = None
+        if self.potential is not None:
+            time = (episodes.steps if everything else episodes.steps[ended]) + 1
+            potential = potential_values(self.potential, self.layout, obs, time, self._backend)
         found = Estimates(value_ext, value_int, None, potential)
-        return found.rows(ended) if everything and backend is HOST else found
+        return found.rows(ended) if everything and on_host else found
 
     def _put_in_place(
         self, after: Estimates, final: Estimates
-    ) -> tuple[Estimates, tuple[FloatArray, FloatArray] | None]:
+    ) -> tuple[Estimates, list[FloatArray] | None]:
         """Return the estimates of the true s′ of all rows, and the final values for `info`."""
-        ended = self.episodes.ended
-        final_values = None
+        ended, final_values = self.episodes.ended, None
         if self.critic is not None:
-            final_values = (
-                with_rows(self._zeros, ended, final.value_ext),
-                with_rows(self._zeros, ended, final.value_int),
-            )
+            values = (final.value_ext, final.value_int)
+            final_values = [with_rows(self.zeros, ended, value) for value in values]
         return after.with_rows(ended, final), final_values
 
     def state_dict(self) -> dict[str, Any]:

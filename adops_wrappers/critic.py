@@ -75,7 +75,6 @@ class CriticHandle:
         self._process = os.getpid()
         self.needs_observations = False
         """Whether the registered function learns: whether it has a method `observe(transition)`."""
-        self._learner: weakref.ref[Any] | None = None
         self._checks: list[weakref.ref[RewardChecks]] = []
         self._q_ext_of: Callable[[Any, Any], Any] | None = None
         self._fn: Callable[[Any], Any] | None = None
@@ -99,6 +98,7 @@ class CriticHandle:
                 f"CriticHandle.register takes a function of an observation, got {fn!r} of type "
                 f"{type(fn).__name__}."
             )
+        _TEACHERS.pop(id(self._learns), None)
         self._fn = fn
         self.needs_observations = self.learns_itself or hasattr(fn, "observe")
         self._q_ext_of = getattr(fn, "q_ext_of", None)
@@ -195,12 +195,17 @@ class CriticHandle:
         self._checks.append(weakref.ref(checks))
 
     @property
+    def _learns(self) -> Any:
+        """What learns: two handles of one function share it, as two wrappers of a bare one do."""
+        return self if self.learns_itself else self._fn
+
+    @property
     def learner(self) -> Any:
         """The shaping core whose steps this critic is shown, if it learns; None before the first.
 
         Where wrappers of one stack share the critic, this is the innermost: it sees a step first.
         """
-        return None if self._learner is None else self._learner()
+        return _TEACHERS.get(id(self._learns))
 
     def learn_from(self, core: Any) -> None:
         """Be shown the steps of this core from now on, unless frozen or shown another stack's."""
@@ -211,20 +216,20 @@ class CriticHandle:
             raise RuntimeError(
                 "This critic already learns from another stack, and one critic learns from one. "
                 "A stack that should only read its values, as for evaluation, takes "
-                "critic.evaluate in its place, or is stepped within evaluation_mode(env). To learn "
-                "from many environments, wrap them as one vector env; to continue with a new "
-                "stack, close() the old one."
+                "critic.evaluate in its place (of a function, CriticHandle(function).evaluate), or "
+                "is stepped within evaluation_mode(env). To learn from many environments, wrap "
+                "them as one vector env; to continue with a new stack, close() the old one."
             )
-        self._learner = weakref.ref(core)
+        _TEACHERS[id(self._learns)] = core
 
     def leave(self, core: Any) -> None:
         """Learn from another stack next, if this core's was the one."""
         if self.learner is core:
-            self._learner = None
+            del _TEACHERS[id(self._learns)]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the stacks out of a copy, which serves copies of them."""
-        return {**self.__dict__, "_learner": None, "_checks": []}
+        return {**self.__dict__, "_checks": []}
 
     def follow(
         self, owner: object, episodes: EpisodeTracker, *, acted_on: Any = None, anew: bool = False
@@ -289,6 +294,11 @@ class CriticHandle:
         """
         answer = self._answer_to(obs, unchanging=unchanging, given=given)
         return value_estimates(answer, num_envs, backend)
+
+
+_TEACHERS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""The core that shows its steps to a learner, by the learner's id, which no other object gets while
+the core's handle holds it. A copy of a learner has another id, and learns from its own stack."""
 
 
 class _BareCritic(CriticHandle):

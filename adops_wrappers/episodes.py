@@ -23,7 +23,7 @@ from adops_wrappers.arrays import (
     select_rows,
     to_numpy,
 )
-from adops_wrappers.backends import HOST, Backend, cleared, is_tensor, may_hold, namespace
+from adops_wrappers.backends import HOST, Backend, cleared, is_tensor, kept, may_hold
 from adops_wrappers.shaper import restore_array, saved_array
 from adops_wrappers.stack import find_layer, layers
 
@@ -250,15 +250,15 @@ class EpisodeTracker(KeepsSettings):
                 "autoreset_mode=AutoresetMode.SAME_STEP of the innermost wrapper, or before "
                 'wrapping: env.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP.'
             )
-        where = namespace(ended).where
+        # The steps before the last: `elapsed` and `pending_reset` are about to be those after it.
         self.steps, self.ended, self._acted_on = self.elapsed, ended, self.last_obs
         if self.same_step:
-            self.elapsed = where(ended, 0, self.elapsed + 1)
+            self.elapsed = cleared(self.elapsed + 1, ended)
             self.resets_within_step = may_hold(ended)
             self.knows_final_obs = self._reports_final_obs(info)
         else:
             self.valid = ~self.pending_reset
-            self.elapsed = where(self.valid, self.elapsed + 1, 0)
+            self.elapsed = kept(self.elapsed + 1, self.valid)
             if self._next_step:
                 self.pending_reset = ended & self.valid
         self.seen_obs = obs
@@ -304,15 +304,15 @@ class EpisodeTracker(KeepsSettings):
 
     def note_unknown_ends(self) -> None:
         """Hear that somebody needs what ended rows saw last, which the env does not say."""
-        ended = self.ended.any()
         if self.backend is HOST:
             self._warn_of_unknown_ends()
         else:
-            self._unknown_ends = ended if self._unknown_ends is None else self._unknown_ends | ended
+            before = self._unknown_ends
+            self._unknown_ends = self.ended if before is None else before | self.ended
 
     def report(self) -> None:
         """Say what was noted on a device."""
-        if self._unknown_ends is not None and bool(self._unknown_ends):
+        if self._unknown_ends is not None and bool(self._unknown_ends.any()):
             self._warn_of_unknown_ends()
         self._unknown_ends = None
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, first_part, one_per_row
-from adops_wrappers.backends import HOST, Backend, backend_of, namespace, with_rows
+from adops_wrappers.backends import HOST, Backend, backend_of, kept, namespace, with_rows
 from adops_wrappers.episodes import EnvLayout
 
 if TYPE_CHECKING:
@@ -48,6 +48,12 @@ class Estimates(NamedTuple):
             with_rows(self.value_int, rows, other.value_int),
             None,
             potential,
+        )
+
+    def where(self, rows: BoolArray) -> Estimates:
+        """Return these estimates in some rows and 0 elsewhere, without Q values."""
+        return Estimates._make(
+            None if values is None else kept(values, rows) for values in self._replace(q_ext=None)
         )
 
     def rows(self, rows: BoolArray) -> Estimates:

@@ -63,7 +63,7 @@ def load_learned(env: Any, state: dict[str, Any]) -> None:
         if isinstance(layer, ComposesShaper):
             layer.core.shaper.load_learned(state[name]["shaper"])
         elif isinstance(layer, AsksSource):
-            layer.runner.steps = state[name]["steps"]
+            layer.runner.steps = state[name]["steps"]  # how much of the quiet time is over
             source, normalizer = layer.runner.source, layer.runner.normalizer
             if state[name]["source"] is not None:
                 source.load_state_dict(state[name]["source"])

@@ -42,7 +42,11 @@ class Method:
     needs_critic: bool = False
     """Whether it acts on V_E and V_I of every step."""
     needs_potential: bool = False
-    """Whether it acts on Φ(s, t), and does without F."""
+    """Whether it acts on Φ(s, t)."""
+    needs_knowledge: bool = False
+    """Whether its F is no bonus but φ(h), a measure of all knowledge so far."""
+    does_without_bonus: bool = False
+    """Whether it works where nothing below writes an F."""
     clamps: bool = False
     """Whether it keeps the sign of the total advantage, with a clamp's own c_E and c_I."""
     remembers_episode: bool = False
@@ -83,8 +87,8 @@ class Method:
 
     @property
     def offered_in_training(self) -> bool:
-        """Whether a training script can build it: no flag can name a potential function."""
-        return not self.needs_potential
+        """Whether a training script can build it: it shapes the bonus of that script."""
+        return not (self.does_without_bonus or self.needs_knowledge)
 
     def make(self, num_envs: int = 1, **settings: Any) -> Shaper:
         """Build the shaper; a setting given here overrides the preset of that name."""
@@ -162,6 +166,7 @@ def methods_with(*settings: str) -> tuple[str, ...]:
 def method_of(shaper: Shaper) -> Method | None:
     """Return the declaration of a shaper; where several fit, the one it was built by."""
     fitting = [method for method in METHODS.values() if method.fits(shaper)]
+    # Most presets first: a normalised GRM fits `grm` too, which has none.
     return max(
         fitting,
         key=lambda method: (

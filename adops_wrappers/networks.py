@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
-from zlib import crc32
 
 import gymnasium as gym
 import numpy as np
@@ -18,54 +17,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from adops_wrappers.arrays import to_numpy
-
-WORD_BUCKETS = 64
-"""A text becomes the set of its words, hashed into this many bits."""
-
-Packed = list[npt.NDArray[Any]]
-"""A batch of observations: one array of shape (rows, ...) for each leaf of the space."""
-
-
-class ObservationPacker:
-    """Turns observations of a space, one or a batch, into plain arrays, leaf by leaf.
-
-    Box, Discrete, MultiDiscrete and MultiBinary leaves keep their dtype; texts (and leaves of
-    unknown spaces whose observations are strings, such as MiniGrid's missions) become hashed words.
-
-    Args:
-        space: The space of one observation; Dict and Tuple may nest.
-    """
-
-    def __init__(self, space: gym.Space[Any]) -> None:
-        self.space = space
-        self.leaves = list(_leaves(space))
-        if not self.leaves:
-            raise ValueError(f"The observation space {space} holds nothing to learn from.")
-
-    def pack(self, obs: Any) -> tuple[Packed, bool]:
-        """Return the arrays with a leading axis of rows, and whether `obs` was a batch."""
-        parts = [_pick(obs, path) for path, _ in self.leaves]
-        (_, space), first = self.leaves[0], parts[0]
-        batched = not isinstance(first, str) and to_numpy(first).ndim > _dimensions(space)
-        return [
-            self._leaf_array(leaf, part, batched)
-            for (_, leaf), part in zip(self.leaves, parts, strict=True)
-        ], batched
-
-    def _leaf_array(self, space: gym.Space[Any], part: Any, batched: bool) -> npt.NDArray[Any]:
-        if _is_text(space):
-            texts = list(part) if batched else [part]
-            return np.stack([_word_bits(text) for text in texts])
-        array = to_numpy(part)
-        array = array if batched else array[None]
-        if array.shape[1:] != _shape(space):
-            raise ValueError(
-                f"Got an observation of shape {to_numpy(part).shape} for the space {space}. Give "
-                "the space of one observation: env.observation_space of an Env, "
-                "env.single_observation_space of a VectorEnv."
-            )
-        return array
+from adops_wrappers.packing import WORD_BUCKETS, ObservationPacker, Packed
 
 
 class Whitening(nn.Module):
@@ -103,12 +55,14 @@ class Whitening(nn.Module):
         self.register_buffer("scale", torch.ones(kept, dtype=dtype), persistent=False)
         self.empty = True
         """Whether there was no update yet."""
+        self._arrays = self.shift.numpy(), self.scale.numpy()
         self.register_load_state_dict_post_hook(_after_loading)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def update(self, batch: torch.Tensor) -> None:
         """Update the moments with a batch of shape (rows, *shape) (Chan et al. 1979)."""
-        # In place, here and in `forward`: fresh memory costs more than arithmetic on images.
+        # In place, here and in `forward`: fresh memory costs more than arithmetic on images. So the
+        # merge is not that of `training.encoding`, on variances, nor the normaliser's, of numbers.
         values = batch.to(torch.float64, copy=True)
         count = math.prod(values.shape[axis] for axis in self.axes)
         mean = values.mean(dim=self.axes, keepdim=True)
@@ -126,6 +80,19 @@ class Whitening(nn.Module):
         self.shift.copy_(self.mean)
         # A coordinate that has never varied is left at 0 rather than divided by 0.
         self.scale.copy_(torch.where(std > 1e-8, std, 1.0))
+        self._arrays = self.shift.cpu().numpy(), self.scale.cpu().numpy()
+
+    def by_numpy(self, batch: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return what `forward` does, of an array: torch takes longer with small ones."""
+        if self.empty:
+            return batch.astype(np.float32)
+        shift, scale = self._arrays
+        values = np.subtract(batch, shift, dtype=shift.dtype)
+        values /= scale
+        np.minimum(values, self.clip, out=values)
+        np.maximum(values, -self.clip, out=values)
+        whitened: npt.NDArray[np.float32] = values.astype(np.float32, copy=False)
+        return whitened
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         """Return the whitened batch in float32; unchanged before the first update."""
@@ -160,6 +127,9 @@ class Encoder(nn.Module):
         self.parts = nn.ModuleList(_leaf_encoder(space, clip, whiten) for _, space in packer.leaves)
         widths: list[Any] = [part.features for part in self.parts]
         self.features = int(sum(widths))
+        self._parts = tuple(self.parts)  # torch looks a module up for longer than it runs
+        self.plain = all(part.body is None for part in self.parts)
+        """Whether there are no weights in it."""
 
     def update(self, packed: Sequence[torch.Tensor]) -> None:
         """Update the whitening with a batch."""
@@ -171,6 +141,14 @@ class Encoder(nn.Module):
         """Return what `embed` takes: all that comes before the weights."""
         parts: Any = self.parts
         return [part.inputs(x) for part, x in zip(parts, packed, strict=True)]
+
+    def features_of(self, packed: Packed) -> npt.NDArray[np.float32]:
+        """Return what `forward` does, of arrays, if there are no weights in it."""
+        parts: Any = self._parts
+        if len(parts) == 1:
+            return parts[0].by_numpy(packed[0])  # type: ignore[no-any-return]
+        found = [part.by_numpy(values) for part, values in zip(parts, packed, strict=True)]
+        return np.concatenate(found, axis=1)
 
     def embed(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return features of shape (rows, self.features)."""
@@ -212,7 +190,13 @@ def mlp(
     return _Layers(*layers)
 
 
-class ValueNetwork(nn.Module):
+class InputNetwork(nn.Module):
+    """A network on top of an `encoder`: it takes what `encoder.inputs` returns."""
+
+    encoder: Encoder
+
+
+class ValueNetwork(InputNetwork):
     """An encoder and an MLP; all values start at 0."""
 
     def __init__(self, packer: ObservationPacker, hidden: list[int], outputs: int) -> None:
@@ -220,9 +204,9 @@ class ValueNetwork(nn.Module):
         self.encoder = Encoder(packer, clip=10.0)
         self.body = mlp([self.encoder.features, *hidden], outputs, starts_at_zero=True)
 
-    def forward(self, packed: list[torch.Tensor]) -> torch.Tensor:
-        """Return `outputs` values for each packed observation."""
-        return self.body(self.encoder(packed))  # type: ignore[no-any-return]
+    def forward(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return `outputs` values for each row."""
+        return self.body(self.encoder.embed(inputs))  # type: ignore[no-any-return]
 
 
 class _BoxEncoder(nn.Module):
@@ -256,11 +240,16 @@ class _BoxEncoder(nn.Module):
             return x[:, None]
         return x.movedim(-1, 1) if self.channel_axis == 2 else x
 
+    def by_numpy(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        x = self.whitening.by_numpy(values)
+        return x if x.ndim == 2 else x.reshape(len(x), -1)
+
 
 class _OneHotEncoder(nn.Module):
     def __init__(self, sizes: list[int], starts: list[int]) -> None:
         super().__init__()
         self.sizes, self.starts = sizes, starts
+        self.firsts = np.cumsum([0, *sizes[:-1]])
         self.features = sum(sizes)
         self.body = None
 
@@ -274,6 +263,12 @@ class _OneHotEncoder(nn.Module):
             dim=1,
         )
 
+    def by_numpy(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        columns = values.reshape(len(values), -1).astype(np.int64)
+        codes = np.zeros((len(values), self.features), np.float32)
+        codes[np.arange(len(values))[:, None], columns - self.starts + self.firsts] = 1.0
+        return codes
+
 
 class _BitsEncoder(nn.Module):
     def __init__(self, features: int) -> None:
@@ -283,6 +278,9 @@ class _BitsEncoder(nn.Module):
 
     def inputs(self, values: torch.Tensor) -> torch.Tensor:
         return values.reshape(len(values), -1).float()
+
+    def by_numpy(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        return values.reshape(len(values), -1).astype(np.float32)
 
 
 def _leaf_encoder(space: gym.Space[Any], clip: float, whiten: str) -> nn.Module:
@@ -328,52 +326,3 @@ def _channel_axis(space: spaces.Box) -> int | None:
     if len(shape) == 2 and space.dtype == np.uint8 and min(shape) >= 8:
         return 0
     return None
-
-
-def _leaves(space: gym.Space[Any], path: tuple[Any, ...] = ()) -> Any:
-    if isinstance(space, spaces.Dict):
-        for key, part in space.spaces.items():
-            yield from _leaves(part, (*path, key))
-    elif isinstance(space, spaces.Tuple):
-        for index, part in enumerate(space.spaces):
-            yield from _leaves(part, (*path, index))
-    elif isinstance(space, spaces.Graph | spaces.Sequence | spaces.OneOf):
-        raise TypeError(
-            f"There is no encoder for {type(space).__name__} observations. Turn them into arrays "
-            "of a fixed size first, for instance with gymnasium.wrappers.TransformObservation."
-        )
-    else:
-        yield path, space
-
-
-def _pick(obs: Any, path: tuple[Any, ...]) -> Any:
-    for key in path:
-        obs = obs[key]
-    return obs
-
-
-_NUMBERS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-
-
-def _is_text(space: gym.Space[Any]) -> bool:
-    return not isinstance(space, _NUMBERS)
-
-
-def _dimensions(space: gym.Space[Any]) -> int:
-    return 0 if _is_text(space) else len(_shape(space))
-
-
-def _shape(space: gym.Space[Any]) -> tuple[int, ...]:
-    return tuple(space.shape or ())
-
-
-def _word_bits(text: Any) -> npt.NDArray[np.uint8]:
-    if not isinstance(text, str):
-        raise TypeError(
-            f"There is no encoder for observations of type {type(text).__name__}. Numbers need a "
-            "Box, Discrete, MultiDiscrete or MultiBinary space; other leaves must be strings."
-        )
-    bits = np.zeros(WORD_BUCKETS, dtype=np.uint8)
-    for word in text.lower().split():
-        bits[crc32(word.encode()) % WORD_BUCKETS] = 1
-    return bits

@@ -12,8 +12,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from adops_wrappers import _checks
 from adops_wrappers._streams import LearnsStreams, Streams
@@ -21,8 +19,10 @@ from adops_wrappers.arrays import FloatArray, to_numpy
 from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.episodes import EnvLayout
-from adops_wrappers.networks import ObservationPacker, Packed, Whitening
+from adops_wrappers.networks import Whitening
+from adops_wrappers.packing import ObservationPacker, Packed
 from adops_wrappers.q_networks import ActionCodes, QOfAction, QTable
+from adops_wrappers.regression import Array32, Evaluated, Regression
 from adops_wrappers.replay import ReplayBatch
 
 _TIES = ("mean", "max")
@@ -122,10 +122,10 @@ class QCritic(CriticHandle, LearnsStreams):
         # One whitening serves both networks, so that it is applied once for both.
         shared = {id(m): m for m in self.network.modules() if isinstance(m, Whitening)}
         self.average = deepcopy(self.network, shared).requires_grad_(False)
-        self._weights = list(self.network.parameters())
-        self._clipped_together = self.network.clipped_together()
-        self._averages = list(self.average.parameters())
-        self.optimizer = torch.optim.Adam(self._weights, lr=self.learning_rate, fused=True)
+        self.regression = Regression(
+            self.network, self.learning_rate, self.max_grad_norm, self.network.clipped_together()
+        )
+        self.averaged = Evaluated(self.average, self.average.clipped_together())
         self.updates = 0
         """The number of gradient steps so far."""
         self.register(self._evaluate)
@@ -156,7 +156,7 @@ class QCritic(CriticHandle, LearnsStreams):
     def _evaluate(self, obs: Any) -> ValueEstimates:
         packed, _ = self.packer.pack(obs)
         actions, weights = self._options(obs, len(packed[0]))
-        (q,) = self._q_by([self.average], packed, actions)
+        (q,) = self._q_by([self.averaged], packed, actions)
         value_ext, value_int = self._values(q, q, weights)
         return ValueEstimates(value_ext, value_int, q[0].T if self.actions.discrete else None)
 
@@ -166,7 +166,7 @@ class QCritic(CriticHandle, LearnsStreams):
             return None
         packed, _ = self.packer.pack(obs)
         codes = torch.as_tensor(self.actions.encode_many(to_numpy(action), len(packed[0])))
-        (q,) = self._q_by([self.average], packed, codes.to(self.device))
+        (q,) = self._q_by([self.averaged], packed, codes.to(self.device))
         return np.asarray(q[0, 0])
 
     def learn(self, batch: ReplayBatch) -> None:
@@ -184,27 +184,30 @@ class QCritic(CriticHandle, LearnsStreams):
         if not len(valid):
             return
         if self.updates < _WHITEN_ALWAYS or self.updates % _WHITEN_EVERY == 0:
-            self.network.encoder.update(self._tensors(packed))
-        target = self._targets(batch, rows)
-        taken = torch.as_tensor(self.actions.encode(to_numpy(batch.action)), device=self.device)
-        chosen = self.network.chosen(self._inputs(packed), taken)
-        if len(valid) < rows:
-            chosen, target = chosen[valid], target[valid]
-        # Squares, though most DQNs take Huber's loss: that has its minimum near the median, and a
-        # median knows nothing of an end that comes one time in five.
-        loss = nn.functional.mse_loss(chosen, target, reduction="sum") / len(valid)
-        for weight in self._weights:
-            weight.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
-        for weights in self._clipped_together:
-            nn.utils.clip_grad_norm_(weights, self.max_grad_norm)
-        self.optimizer.step()
-        follow = get_ema_multi_avg_fn(1.0 - self.averaging)  # type: ignore[no-untyped-call]
-        follow(self._averages, self._weights, None)
+            tensors = [torch.from_numpy(part).to(self.device) for part in packed]
+            self.network.encoder.update(tensors)
+        targets, taken = self._targets(batch, rows), self.actions.encode(to_numpy(batch.action))
+        inputs = self.regression.inputs(packed)
+        if not self.actions.discrete:
+            inputs.append(torch.from_numpy(taken[:, None]).to(self.device))
+
+        def gradient_of(outputs: Array32) -> Array32:
+            # Squares, though most DQNs take Huber's loss: that has its minimum near the median,
+            # and a median knows nothing of an end that comes one time in five.
+            errors: Array32 = self.network.errors(outputs, taken, targets)
+            if len(valid) < rows:
+                spoilt = np.ones(rows, dtype=np.bool_)
+                spoilt[valid] = False
+                errors[spoilt] = 0.0  # whatever they are: NaN as well
+            errors *= 2.0 / len(valid)
+            return errors
+
+        self.regression.step(inputs, gradient_of)
+        self.averaged.follow(self.regression, self.averaging)
         self.updates += 1
         self.updated()
 
-    def _targets(self, batch: ReplayBatch, rows: int) -> torch.Tensor:
+    def _targets(self, batch: ReplayBatch, rows: int) -> Array32:
         gamma_ext, gamma_int, int_bootstrap = self._streams
         reward, bonus, terminated, truncated = (
             to_numpy(values).reshape(rows)
@@ -226,29 +229,27 @@ class QCritic(CriticHandle, LearnsStreams):
             int_bootstrap, next_int, fresh, ~goes_on, truncated.astype(np.bool_)
         )
         targets = reward + gamma_ext * next_ext * goes_on, bonus + gamma_int * next_int
-        columns = [targets[stream] for stream in self.network.targets]
-        return torch.as_tensor(np.stack(columns, axis=1, dtype=np.float32), device=self.device)
+        return np.asarray(np.stack(targets, axis=1), dtype=np.float32)
 
     def _next_values(self, obs: Any) -> tuple[FloatArray, FloatArray]:
         packed, _ = self.packer.pack(obs)
         actions, weights = self._options(obs, len(packed[0]))
         if weights is not None:
-            (valuing,) = self._q_by([self.average], packed, actions)
+            (valuing,) = self._q_by([self.averaged], packed, actions)
             return self._values(valuing, valuing, weights)
         # Chosen by one network and valued by the other (van Hasselt et al. 2016): the maximum of
         # noisy estimates is too large, and a value that is too large ties nothing.
-        choosing, valuing = self._q_by([self.network, self.average], packed, actions)
+        choosing, valuing = self._q_by([self.regression, self.averaged], packed, actions)
         return self._values(choosing, valuing, None)
 
-    @torch.inference_mode()
     def _q_by(
-        self, networks: Sequence[nn.Module], packed: Packed, actions: torch.Tensor | None
+        self, networks: Sequence[Evaluated], packed: Packed, actions: torch.Tensor | None
     ) -> list[FloatArray]:
         """Return Q of shape (2, actions, rows) by each of the networks."""
-        inputs = self._inputs(packed)
-        q = [network(inputs, actions).cpu().numpy().T for network in networks]
-        # Small arrays: numpy is faster with them than torch.
-        return [np.ascontiguousarray(values, dtype=np.float64) for values in q]
+        inputs = self.regression.inputs(packed)
+        if actions is not None:
+            inputs.append(actions)
+        return [self.network.q_of(network.values(inputs)) for network in networks]
 
     def _values(
         self, choosing: FloatArray, valuing: FloatArray, weights: FloatArray | None
@@ -286,19 +287,13 @@ class QCritic(CriticHandle, LearnsStreams):
         codes = torch.as_tensor(self.actions.candidates, device=self.device)
         return codes.expand(rows, *codes.shape)
 
-    def _inputs(self, packed: Packed) -> list[torch.Tensor]:
-        return self.network.encoder.inputs(self._tensors(packed))
-
-    def _tensors(self, packed: Packed) -> list[torch.Tensor]:
-        return [torch.from_numpy(part).to(self.device) for part in packed]
-
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs."""
         return {
             **self.settings_state(),
             "network": deepcopy(self.network.state_dict()),
             "average": deepcopy(self.average.state_dict()),
-            "optimizer": deepcopy(self.optimizer.state_dict()),
+            "optimizer": self.regression.state_dict(),
             "candidates": self.actions.candidates.copy(),
             "updates": self.updates,
         }
@@ -308,7 +303,7 @@ class QCritic(CriticHandle, LearnsStreams):
         self.load_streams(state)
         self.network.load_state_dict(state["network"])
         self.average.load_state_dict(state["average"])
-        self.optimizer.load_state_dict(deepcopy(state["optimizer"]))  # torch would share it
+        self.regression.load_state_dict(state["optimizer"])
         self.actions.candidates = state["candidates"].copy()
         self.updates = int(state["updates"])
         self.updated()

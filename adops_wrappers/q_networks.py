@@ -5,6 +5,7 @@ Needs torch (`pip install adops-wrappers[torch]`); the core never imports this m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +16,9 @@ from gymnasium import spaces
 from torch import nn
 
 from adops_wrappers.arrays import FloatArray
-from adops_wrappers.networks import Encoder, ObservationPacker, mlp
+from adops_wrappers.networks import Encoder, InputNetwork, mlp
+from adops_wrappers.packing import ObservationPacker
+from adops_wrappers.regression import Array32
 
 
 class ActionCodes:
@@ -60,33 +63,39 @@ class ActionCodes:
         return np.asarray(np.eye(self.size)[self.encode(answer)])
 
 
-class QTable(nn.Module):
+class QTable(InputNetwork):
     """Q_E and Q_I of all `Discrete` actions, by one network."""
-
-    targets = (0, 1)
-    """Which of the targets for Q_E and Q_I each column of `chosen` has."""
 
     def __init__(self, packer: ObservationPacker, actions: int, hidden: list[int]) -> None:
         super().__init__()
         self.encoder = Encoder(packer, clip=10.0)
-        self.actions = actions
         self.body = mlp([self.encoder.features, *hidden], 2 * actions, starts_at_zero=True)
 
-    def forward(self, inputs: list[torch.Tensor], actions: torch.Tensor | None) -> torch.Tensor:
-        """Return Q_E and Q_I of all actions: (rows, actions, 2)."""
-        features = self.encoder.embed(inputs)
-        return self.body(features).view(len(features), self.actions, 2)  # type: ignore[no-any-return]
+    def forward(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return Q_E and Q_I of each action in turn: (rows, 2·actions)."""
+        return self.body(self.encoder.embed(inputs))  # type: ignore[no-any-return]
 
-    def chosen(self, inputs: list[torch.Tensor], action: torch.Tensor) -> torch.Tensor:
-        """Return what is learned of one action for each row: (rows, 2)."""
-        return self(inputs, None).gather(1, action[:, None, None].expand(-1, -1, 2))[:, 0]  # type: ignore[no-any-return]
+    @staticmethod
+    def q_of(outputs: Array32) -> FloatArray:
+        """Return Q of shape (2, actions, rows)."""
+        pairs = outputs.reshape(len(outputs), -1, 2)
+        # Small arrays, and rows last: the sums over actions are then sums of rows.
+        return np.ascontiguousarray(pairs.T, dtype=np.float64)
+
+    @staticmethod
+    def errors(outputs: Array32, taken: npt.NDArray[Any], targets: Array32) -> Array32:
+        """Return by how much the outputs of the actions taken miss targets of shape (rows, 2)."""
+        found = np.zeros_like(outputs)
+        row, column = np.arange(len(outputs))[:, None], 2 * taken[:, None] + (0, 1)
+        found[row, column] = outputs[row, column] - targets
+        return found
 
     def clipped_together(self) -> list[list[nn.Parameter]]:
         """Return the parameters whose gradients are clipped by one norm."""
         return [list(self.parameters())]
 
 
-class QOfAction(nn.Module):
+class QOfAction(InputNetwork):
     """Q_E and Q_I of given `Box` actions: two networks for Q_E and one for Q_I.
 
     A maximum over actions, or a policy, finds the actions whose Q_E is too large. The smaller of
@@ -94,28 +103,32 @@ class QOfAction(nn.Module):
     change: it can be many times as large, and A_E may be as small as one wasted step.
     """
 
-    targets = (0, 0, 1)
-    """Which of the targets for Q_E and Q_I each column of `chosen` has."""
-
     def __init__(self, packer: ObservationPacker, size: int, hidden: list[int]) -> None:
         super().__init__()
         self.encoder = Encoder(packer, clip=10.0)
         sizes = [self.encoder.features + size, *hidden]
         self.ext, self.twin, self.int = (mlp(sizes, 1, starts_at_zero=True) for _ in range(3))
 
-    def forward(self, inputs: list[torch.Tensor], actions: torch.Tensor) -> torch.Tensor:
-        """Return Q_E and Q_I of the given codes (rows, k, size): (rows, k, 2)."""
-        ext, twin, intrinsic = self._all(inputs, actions)
-        return torch.cat([torch.minimum(ext, twin), intrinsic], dim=2)
+    def forward(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return both estimates of Q_E, and Q_I, of actions (rows, k, size): (rows, k, 3).
 
-    def chosen(self, inputs: list[torch.Tensor], action: torch.Tensor) -> torch.Tensor:
-        """Return what is learned of one action for each row: (rows, 3)."""
-        return torch.cat(self._all(inputs, action[:, None]), dim=2)[:, 0]
-
-    def _all(self, inputs: list[torch.Tensor], actions: torch.Tensor) -> list[torch.Tensor]:
-        features = self.encoder.embed(inputs)[:, None].expand(-1, actions.shape[1], -1)
+        The actions' codes are the last of the inputs.
+        """
+        *observed, actions = inputs
+        features = self.encoder.embed(observed)[:, None].expand(-1, actions.shape[1], -1)
         x = torch.cat([features, actions], dim=2)
-        return [self.ext(x), self.twin(x), self.int(x.detach())]
+        return torch.cat([self.ext(x), self.twin(x), self.int(x.detach())], dim=2)
+
+    @staticmethod
+    def q_of(outputs: Array32) -> FloatArray:
+        """Return Q of shape (2, actions, rows), Q_E by the smaller estimate."""
+        pairs = np.stack([outputs[..., :2].min(axis=2), outputs[..., 2]])
+        return np.ascontiguousarray(pairs.swapaxes(1, 2), dtype=np.float64)
+
+    @staticmethod
+    def errors(outputs: Array32, taken: npt.NDArray[Any], targets: Array32) -> Array32:
+        """Return by how much the outputs miss targets of shape (rows, 2)."""
+        return outputs - targets[:, None, [0, 0, 1]]
 
     def clipped_together(self) -> list[list[nn.Parameter]]:
         """Return the parameters whose gradients are clipped by one norm."""

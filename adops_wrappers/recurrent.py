@@ -85,9 +85,11 @@ class RecurrentCritic(CriticHandle):
                 "twice. Make one handle for each, RecurrentCritic(fn) with the same function."
             )
         if acted_on is not None:
+            # Usually in memory. Not if nobody asked, or `updated` came since: then the new network
+            # makes the next state, from the same state before.
             self._answer_to(acted_on, unchanging=True)
             self.state = self._next_state
-        elif anew and begins.all():
+        elif anew and begins.all():  # not after a loaded state, which is in mid-episode
             self.state = None
         self._begins = begins if episodes.layout.batched else bool(begins[0])
         self._forget()
@@ -95,6 +97,7 @@ class RecurrentCritic(CriticHandle):
     def evaluate(self, obs: Any) -> Any:
         """Return the output for observations that continue all episodes; advance nothing."""
         self._forget()
+        # `& False` keeps the kind: a bool for an Env, an array for a VectorEnv.
         return self._run(obs, self._begins & False)[0]
 
     def remember(

@@ -149,6 +149,7 @@ class ReplayShaper:
         """Return F′ of every row in float64, of shape (B,); 0 in rows that are not valid."""
         if not self.keeps_stored:
             transition = self.transition(batch)
+            # A frozen view: sampling must not count as steps of the env.
             return self.shaper.frozen_view(len(transition.valid)).step(transition)
         if batch.shaped is None:
             raise ValueError(
@@ -215,6 +216,7 @@ class ReplayShaper:
     def _next_value_int(
         self, batch: ReplayBatch, values: FloatArray, terminated: BoolArray, truncated: BoolArray
     ) -> FloatArray:
+        # Where no episode ended `fresh` is not read, and without a critic all values are 0.
         mode, fresh, ended = self.core.int_bootstrap, values, terminated | truncated
         if mode == "reset" and self.critic is not None and ended.any():
             fresh = self._fresh_value_int(batch, values, ended)
@@ -302,6 +304,7 @@ def _finite(name: str, values: Any, valid: BoolArray) -> FloatArray:
         raise ValueError(
             f"ReplayBatch.{name} is {column[row]} in row {row} of the batch. {_MISSING[name]}"
         )
+    # Rows without a transition may hold anything, which must not spread.
     return np.where(finite, column, 0.0)
 
 

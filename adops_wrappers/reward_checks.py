@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -80,7 +81,7 @@ class RewardChecks:
     def record(self, columns: Any) -> None:
         """Keep the sizes of one step on a device: `columns` begins with rows for R, F and F′."""
         xp = namespace(columns)
-        sizes = xp.amax(abs(columns[:3]), 1)
+        sizes = xp.linalg.norm(columns[:3], math.inf, 1)
         if self._sizes is None:
             self._sizes = xp.stack([sizes] * STEPS_BETWEEN_REPORTS)
         self._sizes = with_entry(self._sizes, self._steps % STEPS_BETWEEN_REPORTS, sizes)

@@ -118,6 +118,7 @@ class SB3VecEnv(VecEnv):
         self._lengths += 1
         for row in np.flatnonzero(done).tolist():
             infos[row]["terminal_observation"] = to_host(_final_observation(info, row))
+            # SB3 bootstraps where this is set: not where the task itself ended at the limit.
             infos[row]["TimeLimit.truncated"] = bool(truncated[row] and not terminated[row])
             infos[row]["episode"] = {
                 "r": float(self._returns[row]),

@@ -216,6 +216,7 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     def _draw(self, size: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Draw with the generator that SB3 seeds; skip steps whose next observation is gone."""
+        # As SB3 does: in place of the s of the oldest step, at `pos`, stands the newest one's s′.
         first = int(self.optimize_memory_usage and self.full)
         steps = np.random.randint(first, self.size(), size=size)  # noqa: NPY002
         rows = np.random.randint(0, self.n_envs, size=size)  # noqa: NPY002

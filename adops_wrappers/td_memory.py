@@ -10,7 +10,7 @@ import numpy.typing as npt
 from adops_wrappers.arrays import BoolArray, FloatArray
 
 if TYPE_CHECKING:
-    from adops_wrappers.networks import Packed
+    from adops_wrappers.packing import Packed
 
 
 class Step(NamedTuple):
@@ -47,22 +47,30 @@ class Replay:
 
     def add(self, step: Step) -> None:
         """Append a step, over the oldest one if the ring is full."""
+        head = self.head
         if self.stored:
-            last = (self.head - 1) % self.length
-            before = Step(*self._at(last))
+            last = (head - 1) % self.length
             # By content: a reset in mid-episode is not announced, and a step that begins where
             # the last one ended continues it, whatever happened in between.
-            same = step.valid & before.valid & ~(before.terminated | before.truncated)
-            for left, right in zip(before.next_obs, step.obs, strict=True):
-                same &= (left == right).reshape(self.rows, -1).all(axis=1)
+            same = step.valid & self._goes_on(last)
+            for storage, part in zip(self.columns[1], step.obs, strict=True):
+                equal = storage[last] == part
+                same &= equal.reshape(self.rows, -1).all(axis=1) if equal.ndim > 1 else equal
             self.follows[last] = same
         for column, field in zip(self.columns, step, strict=True):
-            parts = field if isinstance(field, list) else [field]
-            for storage, part in zip(column, parts, strict=True):
-                storage[self.head] = part
-        self.follows[self.head] = False
-        self.head = (self.head + 1) % self.length
+            if isinstance(field, list):
+                for storage, part in zip(column, field, strict=True):
+                    storage[head] = part
+            else:
+                column[0][head] = field
+        self.follows[head] = False
+        self.head = (head + 1) % self.length
         self.stored = min(self.stored + 1, self.length)
+
+    def _goes_on(self, index: int) -> BoolArray:
+        """Return the rows in which the episode did not end with the step at `index`."""
+        terminated, truncated, valid = (column[0][index] for column in self.columns[-3:])
+        return np.asarray(valid & ~(terminated | truncated))
 
     def take(self, age: Any, row: Any) -> tuple[Step, BoolArray]:
         """Return the steps of `row` that are `age` steps younger than the oldest.
@@ -82,10 +90,6 @@ class Replay:
         index = (self.head - self.stored + age) % self.length
         obs = [part[index, row].reshape(-1, *part.shape[2:]) for part in self.columns[0]]
         return obs, self.columns[-1][0][index, row].ravel()
-
-    def _at(self, index: int) -> list[Any]:
-        fields: list[Any] = [[part[index] for part in column] for column in self.columns]
-        return [*fields[:2], *(field[0] for field in fields[2:])]
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of all stored steps."""

@@ -27,7 +27,9 @@ from adops_wrappers.arrays import BoolArray, FloatArray
 
 FOLDER = "src.algo.reward_shaping"
 METHODS = ("ADOPES", "GRM", "PBIM", "PIES")
+BUFFER = "src.algo.buffers.ppo_buffer"
 GAMMA = 0.99
+LAMBDA = 0.95
 ROWS = 8
 ROLLOUT = 32
 UPDATES = 10
@@ -107,7 +109,8 @@ def ours(stream: Stream, name: str, **settings: Any) -> FloatArray:
         StreamEnv(stream), lambda states, action, after: stream.intrinsic.ravel()[states]
     )
     if name in ("adops", "adopes"):
-        settings |= {"gamma_ext": 1.0, "gamma_int": GAMMA, "int_bootstrap": "none", "epsilon": 1e-6}
+        common = {"gamma_ext": 1.0, "gamma_int": GAMMA, "int_bootstrap": "none", "epsilon": 1e-6}
+        settings = {**common, "add_to_reward": False, **settings}
     env = make_shaping(name, env, critic, **settings)
     env.reset()
     idle = np.zeros(ROWS, dtype=np.int64)
@@ -124,14 +127,50 @@ def theirs(shaper: Any, stream: Stream, arguments: Callable[[int], tuple[Any, ..
     return np.array(shaped)
 
 
-def import_shapers(checkout: Path) -> dict[str, Any]:
+def our_advantages(stream: Stream, zeta: float) -> FloatArray:
+    """Return the sum of both streams' GAE with the F′ of our wrapper, shape (T, n).
+
+    F₂ takes V_I(s′) as it is at a `done`, and GAE takes 0: that is what their buffer does.
+    """
+    settings = {"gamma_ext": GAMMA, "int_bootstrap": "final"}
+    shaped = ours(stream, "adops", **settings)
+    bonus = stream.intrinsic + zeta * (shaped - stream.intrinsic)
+    lives = np.where(stream.done, 0.0, GAMMA)
+    value = stream.value_ext + stream.value_int
+    delta = stream.reward + bonus + lives * value[1:] - value[:-1]
+    advantages, after = np.empty_like(delta), np.zeros(ROWS)
+    for t in reversed(range(len(delta))):
+        after = advantages[t] = delta[t] + LAMBDA * lives[t] * after
+    return advantages
+
+
+def their_advantages(buffer: Any, stream: Stream, zeta: float) -> FloatArray:
+    """Return the advantages of their rollout buffer, which adds ζ·F₂ within the recursion."""
+    steps, spaces = len(stream.reward), (gym.spaces.Box(0, 1), gym.spaces.Discrete(2))
+    settings = {"gamma": GAMMA, "gae_lambda": LAMBDA, "adopes_coef_max_rollout": 100}
+    rollout = buffer(steps, *spaces, n_envs=ROWS, adops_enabled=True, **settings)
+    rollout.n_rollout = round(100 * zeta)
+    for name in ("advantages", "ext_advantages", "int_advantages", "cost_advantages"):
+        setattr(rollout, name, np.zeros((steps, ROWS)))  # theirs are float32
+    rollout.rewards, rollout.intrinsic_rewards = stream.reward.copy(), stream.intrinsic.copy()
+    rollout.ext_values, rollout.int_values = stream.value_ext[:-1], stream.value_int[:-1]
+    rollout.episode_starts = np.roll(stream.done, 1, axis=0).astype(np.float64)
+    last = [torch.from_numpy(values[-1]) for values in (stream.value_ext, stream.value_int)]
+    done = stream.done[-1].astype(np.float64)
+    rollout.compute_returns_and_advantage(*last, torch.zeros(ROWS), done, 0.0)
+    return np.asarray(rollout.advantages, dtype=np.float64)
+
+
+def import_theirs(checkout: Path) -> dict[str, Any]:
     """Return their classes. They import each other from `src`, so the checkout joins the path."""
     sys.path.insert(0, str(checkout.resolve()))
     try:
         modules = [importlib.import_module(f"{FOLDER}.{name.lower()}") for name in METHODS]
+        buffer = importlib.import_module(BUFFER).PPORolloutBuffer
     finally:
         sys.path.pop(0)
-    return {name: getattr(module, name) for name, module in zip(METHODS, modules, strict=True)}
+    found = {name: getattr(module, name) for name, module in zip(METHODS, modules, strict=True)}
+    return {**found, "buffer": buffer}
 
 
 def compare(shapers: dict[str, Any], stream: Stream) -> Iterator[Line]:
@@ -162,6 +201,12 @@ def compare(shapers: dict[str, Any], stream: Stream) -> Iterator[Line]:
     their = theirs(rising, stream, everything)
     our = ours(stream, "adopes", ramp_updates=UPDATES, update_every=ROLLOUT)
     yield Line("ADOPES", f"ζ = 1 after {UPDATES} rollouts", difference(our, their), CONVENTIONS)
+
+    for zeta in (0.5, 1.0):
+        their = their_advantages(shapers["buffer"], stream, zeta)
+        our = our_advantages(stream, zeta)
+        remark = "F′ of ADOPS, then GAE; F₂ takes V_I(s′) at a `done`, GAE 0"
+        yield Line("F₂ inside GAE", f"ζ = {zeta:g}", difference(our, their), remark)
 
     their = theirs(shapers["PBIM"](GAMMA, ROWS), stream, bonus_and_done)
     our = ours(stream, "pbim", gamma=GAMMA)
@@ -199,7 +244,7 @@ def main(arguments: list[str] | None = None) -> int:
     line.add_argument("--steps", type=int, default=4000)
     given = line.parse_args(arguments)
     try:
-        shapers = import_shapers(given.checkout)
+        shapers = import_theirs(given.checkout)
     except ModuleNotFoundError as error:
         line.error(f"{given.checkout} is no clone of github.com/lyonva/bad-apple: {error}")
     stream = random_stream(given.steps)

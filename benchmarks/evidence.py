@@ -17,11 +17,14 @@ import numpy as np
 from adops_wrappers.arrays import BoolArray, FloatArray
 from adops_wrappers.shaping import ADOPS, Transition
 from adops_wrappers.shaping.advantage import clamp_advantage
-from adops_wrappers.tabular import FiniteMDP, FutureBonus, audit
+from adops_wrappers.tabular import DistinctStates, FiniteMDP, FutureBonus, audit
 from adops_wrappers.tabular.graph import IntArray
 
 Checks = Iterator[tuple[str, bool]]
 PBIM_HORIZON = 3
+LAMBDA = 0.95
+LIFE = 4
+"""The steps of a life of several episodes."""
 _SMALL_EVERY = 4
 """Checks over whole histories run on every fourth MDP, drawn with at most 3 states."""
 
@@ -110,6 +113,8 @@ def markov_checks(mdp: FiniteMDP, kind: Kind, bonus: FloatArray, rng: Any) -> Ch
             "sampled s′: ADOPS with one-step Q_E keeps the set",
             audit(mdp, bonus, sampled_advantage=True, **sampled).preserved,
         )
+    yield from knowledge_checks(mdp, kind, bonus)
+    yield "BSRS, Φ = η·V*, without a bonus keeps the set", audit(mdp, 0 * bonus, "bsrs").preserved
     reward = mdp.reward
     unchanged = audit(mdp, reward).shaped_bonus
     assert unchanged is not None
@@ -122,6 +127,10 @@ def markov_checks(mdp: FiniteMDP, kind: Kind, bonus: FloatArray, rng: Any) -> Ch
     lowered = npg_lowers_value(mdp, bonus, rng)
     yield "natural gradient step with ADOPS lowers no V_E", not lowered.adops
     yield "natural gradient step with ADOPS on the advantage lowers no V_E", not lowered.clamped
+    yield (
+        f"natural gradient step with ADOPS, then GAE (λ = {LAMBDA}), lowers no V_E",
+        not lowered.adops_then_gae,
+    )
     yield "natural gradient step with raw F lowers no V_E", not lowered.raw
 
 
@@ -131,10 +140,69 @@ def history_checks(mdp: FiniteMDP, bonus: FloatArray, rng: Any) -> Checks:
         f"PBIM keeps the set (horizon {PBIM_HORIZON})",
         audit(mdp, bonus, "pbim", PBIM_HORIZON).preserved,
     )
+    yield from life_checks(mdp)
     ahead = look_ahead(rng.normal(size=mdp.num_actions) * 4.0)
     for name, shaping in (("GRM(1)", "grm"), ("PBIM", "pbim"), ("ideal ADOPS", "adops")):
         kept = audit(mdp, ahead, shaping, PBIM_HORIZON).preserved
         yield f"bonus that looks ahead: {name} keeps the set", kept
+
+
+def knowledge_checks(mdp: FiniteMDP, kind: Kind, bonus: FloatArray) -> Checks:
+    """Yield what holds of BAMPF for a φ that has settled, and for one of the last step alone.
+
+    The second is the φ of a learner that forgets all but its last step.
+    """
+    settled, phi = np.full_like(bonus, 2.0), {"gamma": mdp.gamma, "initial": 2.0}
+    yield (
+        "BAMPF, settled φ: keeps the set with φ = 0 at termination",
+        audit(mdp, settled, "bampf", episodic=True, **phi).preserved,
+    )
+    continued = audit(mdp, settled, "bampf", **phi)
+    if kind.terminating:
+        yield (
+            "BAMPF, settled φ: keeps the set with φ going on after termination",
+            continued.preserved,
+        )
+        yield (
+            "BAMPF, settled φ: loses at most φ with φ going on after termination",
+            continued.regret <= 2.0 + 1e-9,
+        )
+    else:
+        yield "BAMPF, settled φ: keeps the set of a task without termination", continued.preserved
+    yield (
+        "BAMPF, φ forgets, a critic of state and φ: keeps the set",
+        audit(mdp, bonus, "bampf", gamma=mdp.gamma, episodic=True).preserved,
+    )
+    # A one-step critic of the state alone takes −φ(h) for a constant of the state.
+    yield (
+        "BAMPF, φ forgets, a critic of the state alone: keeps the set",
+        audit(mdp, mdp.gamma * bonus, "raw").preserved,
+    )
+
+
+def life_checks(mdp: FiniteMDP) -> Checks:
+    """Yield what holds of BAMPF over a life in which every end is followed by a new episode."""
+    life, seen = life_of(mdp), DistinctStates()
+    ended = audit(life, seen, "bampf", LIFE, gamma=life.gamma, episodic=True)
+    yield f"BAMPF over a life of {LIFE} steps, φ = 0 at its end: keeps the set", ended.preserved
+    cut = audit(life, seen, "bampf", LIFE, gamma=life.gamma)
+    yield f"BAMPF over a life of {LIFE} steps, φ kept at its end: keeps the set", cut.preserved
+    # φ lies between 1 and the number of states.
+    most = life.gamma**LIFE * (life.num_states - 1)
+    yield (
+        f"BAMPF over a life of {LIFE} steps, φ kept at its end: loses at most γ^{LIFE} times its "
+        "range",
+        cut.regret <= most + 1e-9,
+    )
+
+
+def life_of(mdp: FiniteMDP) -> FiniteMDP:
+    """Return the task of a learner whose next episode begins where one terminates."""
+    alive = ~mdp.terminal
+    to_the_end = mdp.transition[:, :, ~alive].sum(axis=2)[alive]
+    transition = mdp.transition[alive][:, :, alive].copy()
+    transition += to_the_end[:, :, None] / alive.sum()  # episodes start anywhere
+    return FiniteMDP(transition, mdp.reward[alive], mdp.gamma)
 
 
 def look_ahead(worth: FloatArray) -> FutureBonus:
@@ -171,6 +239,8 @@ class Lowered(NamedTuple):
     clamped: bool
     """With ADOPS on the advantage: raw F, and A_E and A_I summed by `clamp_advantage`."""
     raw: bool
+    adops_then_gae: bool
+    """With what GAE makes of the one-step totals that ADOPS has clamped."""
 
 
 def npg_lowers_value(
@@ -195,7 +265,10 @@ def npg_lowers_value(
     shaper = ADOPS(len(repeated), gamma_ext=mdp.gamma, gamma_int=mdp.gamma)
     adops, raw = (s + mdp.gamma * flat[1] - repeated for s in (shaper.step(rows), flat[0]))
     answers = []
-    for total in (flat[2] + adops, clamp_advantage(flat[2], raw), flat[2] + raw):
+    clamped = (flat[2] + adops).reshape(policy.shape)
+    later = FiniteMDP(mdp.transition, clamped, LAMBDA * mdp.gamma, mdp.terminal)
+    then_gae = later.evaluate(policy).q  # the expectation of Σ (γλ)^l of the clamped totals
+    for total in (clamped, clamp_advantage(flat[2], raw), flat[2] + raw, then_gae):
         total = total.reshape(policy.shape)
         total = total - total.max(axis=1, keepdims=True)
         stepped = policy * np.exp(step_size * total)

@@ -153,8 +153,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--memory", action="store_true", help="measure memory instead of time")
     parser.add_argument("--envs", type=int, nargs="+", default=[1, 32, 1024])
-    parser.add_argument("--rounds", type=int, default=30, help="how often each wrapper is timed")
-    parser.add_argument("--steps", type=int, default=500, help="steps per round")
+    parser.add_argument("--rounds", type=int, default=300, help="how often each wrapper is timed")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=50,
+        help="steps per round: so few that other work seldom interrupts",
+    )
     parser.add_argument("--memory-steps", type=int, default=200_000)
     args = parser.parse_args()
     if args.memory:

@@ -2,11 +2,13 @@
 
     python -m research.external runs/external              # what is left of it; rerun to continue
     python -m research.external runs/external --dry-run    # the plan, and how long it will take
-    python -m research.external runs/external --collect docs/data/external_study.csv
+    python -m research.external runs/external --collect docs/data/external_study.csv --report
+    python -m research.external runs/again --keep docs/data/external_study.csv --again 10
 
 docs/external_study.md has the design and the questions. Runs are sorted so that every task and
 every question has some seeds early. Collecting adds what has finished to the CSV file; runs whose
-rows it holds are not run again with `--keep FILE`.
+rows it holds are not run again with `--keep FILE`. `--report` writes what the committed rows say
+into the pages. `--again N` makes N of the kept runs once more and compares the numbers.
 """
 
 from __future__ import annotations
@@ -108,6 +110,14 @@ def minigrid(name: str, iterations: int, seeds: dict[str, int]) -> Task:
     return Task(name.rpartition("-")[0], env_id, iterations, MINIGRID_LEARNER, seeds, 0.5)
 
 
+def with_tv(name: str, iterations: int, seeds: dict[str, int]) -> Task:
+    """Return a task of MiniGrid in which an action that it ignores switches a noisy TV on."""
+    tv = {"task": f"MiniGrid-{name}", "place": "everywhere", "action": 6}
+    env_id, settings = "research.tv_tasks:MiniGridTV-v0", (("env_kwargs", json.dumps(tv)),)
+    task = f"{name.rpartition('-')[0]} TV"
+    return Task(task, env_id, iterations, MINIGRID_LEARNER, seeds, 0.5, settings)
+
+
 TASKS = (
     Task(
         *("Montezuma", "adops/MontezumaRam-v0", 1500, MONTEZUMA_LEARNER),
@@ -115,6 +125,8 @@ TASKS = (
         solved=1000.0,
     ),
     minigrid("MultiRoom-N4-S5-v1", 490, SEVEN),
+    with_tv("Empty-8x8-v0", 245, SEVEN),
+    with_tv("MultiRoom-N2-S4-v0", 245, FOUR),
     minigrid("DoorKey-16x16-v0", 980, FOUR),
     minigrid("KeyCorridorS3R3-v0", 1470, FOUR),
     *(deep_sea(size) for size in (10, 20, 30)),
@@ -123,7 +135,17 @@ TASKS = (
 )
 
 
-def planned(tasks: Sequence[Task] = TASKS) -> list[tuple[Task, Arm, Cell]]:
+Run = tuple[Task, Arm, Cell]
+Key = tuple[str, str, str]
+"""Task, arm and seed of a row."""
+DATA = ROOT / "docs" / "data" / "external_study.csv"
+NUMBERS = (
+    *("final_return", "solved", "steps", "steps_to_1000", "episodes_to_solve", "rooms", "curve"),
+)
+"""The columns that a run's seed and settings decide; the others are about where it was made."""
+
+
+def planned(tasks: Sequence[Task] = TASKS) -> list[Run]:
     """Return all runs in their order."""
     by_name = {task.name: task for task in tasks}
     return [
@@ -192,15 +214,41 @@ def collect(root: Path, path: Path) -> None:
             rows[_key(row)] = row
     if not rows:
         fail(f"no run in {root} has finished.")
-    order = [(arm.task, arm.name, str(cell.seed)) for _, arm, cell in planned()]
+    order = [key_of(*run) for run in planned()]
     place = {key: number for number, key in enumerate(order)}
     sorted_keys = sorted(rows, key=lambda key: place.get(key, len(order)))
     write_rows(path, [rows[key] for key in sorted_keys])
     print(f"{path}: {len(rows)} of {len(order)} runs")
 
 
-def _key(row: Row) -> tuple[str, str, str]:
+def _key(row: Row) -> Key:
     return row["task"], row["arm"], row["seed"]
+
+
+def key_of(task: Task, arm: Arm, cell: Cell) -> Key:
+    """Return the key of a run's row."""
+    return task.name, arm.name, str(cell.seed)
+
+
+def spread(runs: Sequence[Run], number: int) -> list[Run]:
+    """Return some runs, from the first to the last and as far apart as can be."""
+    places = np.linspace(0, len(runs) - 1, min(number, len(runs))).round().astype(int)
+    return [runs[place] for place in places]
+
+
+def compare(root: Path, runs: Sequence[Run], kept: Mapping[Key, Row]) -> int:
+    """Print whether runs have ended with the numbers of their rows; 1 if one has not."""
+    code = 0
+    for task, arm, cell in runs:
+        if not is_finished(root / cell.name):
+            continue
+        row = kept[key_of(task, arm, cell)]
+        new = row_of(task, arm, cell.seed, root / cell.name, commit="")
+        changed = [name for name in NUMBERS if row[name] != new[name]]
+        other = [f"{name} {row[name]}, now {new[name]}" for name in changed]
+        print(f"{task.name}, {arm.name}, seed {cell.seed}: {'; '.join(other) or 'the same'}")
+        code |= bool(changed)
+    return code
 
 
 def commit_of(folder: Path) -> str:
@@ -225,6 +273,10 @@ class Args(sweep.RunArgs):
     """CSV file of finished runs, which are not run again"""
     only: str = ""
     """run only tasks whose names begin like this"""
+    report: bool = False
+    """write what the rows say into the pages, and run nothing"""
+    again: int = 0
+    """run this many of the runs that --keep holds once more, and compare their numbers"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -233,13 +285,19 @@ def main(argv: list[str] | None = None) -> int:
     root = Path(args.root)
     if args.collect:
         collect(root, Path(args.collect))
+    if args.report:
+        from research import external_report
+
+        external_report.write(read_rows(Path(args.collect or DATA)))
+    if args.collect or args.report:
         return 0
-    kept = {_key(row) for row in read_rows(Path(args.keep))} if args.keep else set()
-    cells = [
-        cell
-        for _, arm, cell in planned([task for task in TASKS if task.name.startswith(args.only)])
-        if (arm.task, arm.name, str(cell.seed)) not in kept
-    ]
+    kept = {_key(row): row for row in read_rows(Path(args.keep))} if args.keep else {}
+    plan = planned([task for task in TASKS if task.name.startswith(args.only)])
+    if args.again:
+        plan = spread([run for run in plan if key_of(*run) in kept], args.again)
+    else:
+        plan = [run for run in plan if key_of(*run) not in kept]
+    cells = [cell for *_, cell in plan]
     if not cells:
         return 0
     commit = "" if args.dry_run else commit_of(ROOT)
@@ -250,7 +308,10 @@ def main(argv: list[str] | None = None) -> int:
             fail(f"{root} holds runs of another commit. Choose another directory.")
         write_atomically(path, json.dumps({"commit": commit}).encode())
 
-    return sweep.run(args, cells, at_start=write_commit)
+    code = sweep.run(args, cells, at_start=write_commit)
+    if args.again and not args.dry_run:
+        return compare(root, plan, kept) or code
+    return code
 
 
 if __name__ == "__main__":

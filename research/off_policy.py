@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import tyro
-from scipy import stats
 from tqdm import tqdm
 
 from research.analysis.page import table
 from research.analysis.questions import Answer, answer
-from research.analysis.statistics import Arms, Bootstrap, arms_of
+from research.analysis.statistics import Arms, Bootstrap, arms_of, share_interval
 from research.analysis.text import shown_p
 from research.design import Question, in_rounds
 from research.rows import Row, read_rows, write_rows
@@ -159,12 +158,6 @@ def results(rows: Sequence[Row]) -> Arms:
 def solved(row: Row) -> str:
     """Return 1 if a run has solved its task, 0 if not."""
     return str(int(float(row["final_return"]) >= SOLVED))
-
-
-def share_interval(count: int, runs: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of the share of solved runs."""
-    low, high = stats.binomtest(count, runs).proportion_ci(method="wilson")
-    return float(low), float(high)
 
 
 def report(rows: Sequence[Row]) -> str:

@@ -125,12 +125,22 @@ class Job(NamedTuple):
         return [sys.executable, *words, *self.added.format(seed=seed, seeds=seeds).split()]
 
 
-def commands_in(text: str) -> Iterator[str]:
-    """Yield the training commands that a page shows, each on one line and without its comment."""
+def commands_in(text: str, *, sentences: bool = True) -> Iterator[str]:
+    """Yield the training commands that a page shows, also within `sentences` if they count.
+
+    Each comes on one line, without its comment; one in a loop comes once for each method.
+    """
     text = re.sub(r"\\\n|\n(?= +--)", " ", text)
-    yield from re.findall(rf"^ *(python (?:{'|'.join(FLAGS)})(?!\S)[^\n`#]*)", text, re.M)
+    text = re.sub(r"^for method in ([^\n]*); do\n(.*?)^done$", _unrolled, text, flags=re.M | re.S)
+    known = rf"python (?:{'|'.join(FLAGS)})(?![^\s`])"
+    yield from re.findall(rf"^ *({known}[^\n`#]*)", text, re.M)
+    yield from re.findall(rf"(?<!`)`({known}[^`]*)`", text) if sentences else ()
     for flags in re.findall(r"^ *python SCRIPT( [^\n]*)", text, re.M):
         yield f"python train/ppo_rnd.py{flags}"
+
+
+def _unrolled(loop: re.Match[str]) -> str:
+    return "".join(loop[2].replace("$method", method) for method in loop[1].split())
 
 
 def find_jobs() -> list[Job]:
@@ -139,10 +149,10 @@ def find_jobs() -> list[Job]:
     paths = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     paths += [p for f in ("train", "research", "examples") for p in sorted((ROOT / f).glob("*.py"))]
     for path in paths:
-        for found in commands_in(path.read_text()):
+        for found in commands_in(path.read_text(), sentences=path.suffix == ".md"):
             if any(part in found for part in ELSEWHERE) or path.name.startswith("ppo_rnd_"):
                 continue
-            command = re.sub(r" --(run-dir|csv) \S+", "", found).replace("$method", "adops")
+            command = re.sub(r" --(run-dir|csv) \S+", "", found)
             pages[" ".join(command.split())].append(str(path.relative_to(ROOT)))
     for page, command in NOTEBOOKS.items():
         pages[command].append(page)

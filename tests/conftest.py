@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -12,6 +13,17 @@ settings.register_profile("project", deadline=None, derandomize=bool(os.environ.
 settings.load_profile("project")
 
 SLOW_FIRST = ("train", "research", "device", "faults", "notebooks", "docs")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Run torch on one thread, which small networks need no more of."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

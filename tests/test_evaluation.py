@@ -84,16 +84,19 @@ def test_stacks_in_the_sub_envs_of_this_process_are_frozen():
     assert [bonus.frozen for bonus in bonuses] == [False, False]
 
 
+class Agent:
+    """An agent that learns from what the wrapper shows it."""
+
+    shown = 0
+
+    def __call__(self, obs):
+        return 0.0, 0.0
+
+    def observe(self, transition):
+        self.shown += 1
+
+
 def test_the_agents_own_learner_is_shown_nothing():
-    class Agent:
-        shown = 0
-
-        def __call__(self, obs):
-            return 0.0, 0.0
-
-        def observe(self, transition):
-            self.shown += 1
-
     agent = Agent()
     source = IntrinsicRewardWrapper(gym.make(tk.CLIFF), CountBonus())
     env = ADOPSWrapper(source, CriticHandle(agent))
@@ -102,6 +105,30 @@ def test_the_agents_own_learner_is_shown_nothing():
     with evaluation_mode(env):
         env.step(0)
     assert agent.shown == 1
+
+
+@pytest.mark.parametrize("handle", [lambda agent: agent, CriticHandle], ids=["bare", "handle"])
+def test_an_agent_that_learns_is_one_learner_whatever_hands_it_over(handle):
+    agent = Agent()
+
+    def stack(critic):
+        return ADOPSWrapper(IntrinsicRewardWrapper(gym.make(tk.CLIFF), CountBonus()), critic)
+
+    def act(env):
+        env.reset(seed=0)
+        env.step(0)
+
+    twice = ADOPSWrapper(stack(handle(agent)), handle(agent))
+    act(twice)
+    assert agent.shown == 1  # once, though two wrappers of the stack consult it
+    other = stack(handle(agent))
+    with pytest.raises(RuntimeError, match=r"learns from one.*CriticHandle\(function\)\.evaluate"):
+        act(other)
+    act(stack(CriticHandle(agent).evaluate))
+    assert agent.shown == 1
+    twice.close()
+    act(other)
+    assert agent.shown == 2
 
 
 def trained_stack(method, num_envs, steps):

@@ -12,7 +12,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 torch = pytest.importorskip("torch")
 
-from adops_wrappers.networks import Encoder, ObservationPacker, Whitening  # noqa: E402
+from adops_wrappers.networks import Encoder, Whitening  # noqa: E402
+from adops_wrappers.packing import ObservationPacker  # noqa: E402
 
 SPACES: dict[str, gym.Space[Any]] = {
     "vector": spaces.Box(-1.0, 1.0, (3,)),

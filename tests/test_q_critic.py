@@ -31,13 +31,7 @@ ERROR_BOUND = 0.1
 """The promise: the largest error over all states and actions, as a share of the largest exact
 value, after 800 gradient steps on 20,000 transitions of a random policy."""
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class RandomMDP:
@@ -202,7 +196,8 @@ def test_the_bonus_at_an_episodes_end_follows_the_wrapper(bootstrap: str) -> Non
     )  # fmt: skip
     for _ in range(800):
         critic.learn(batch)
-    q = critic.average(critic.average.encoder.inputs([torch.arange(2)]), None)[:, 0].numpy()
+    inputs = critic.averaged.inputs([np.arange(2)])
+    q = critic.averaged.values(inputs)[:, :2]
     fixed_point = {"final": (0.0, 10.0), "reset": (9.0, 10.0), "none": (0.0, 1.0)}[bootstrap]
     np.testing.assert_allclose(q[:, 0], (0.0, 1.0), atol=0.05)
     # The two untaught actions keep Q_I = 0 and, having Q_E = 0, tie only in state 0.
@@ -330,30 +325,27 @@ def numbers_critic(**settings: Any) -> QCritic:
     return QCritic(box, gym.spaces.Discrete(ACTIONS), **{**STREAMS, "seed": 0, **settings})
 
 
-def passes(critic: QCritic) -> dict[str, list[int]]:
-    """The rows of every pass from now on, by network."""
-    counted: dict[str, list[int]] = {"network": [], "average": []}
-    for name, rows in counted.items():
-        getattr(critic, name).register_forward_hook(
-            lambda _, args, __, rows=rows: rows.append(len(args[0][0]))
-        )
-    return counted
-
-
-def test_shaping_is_one_pass_and_a_gradient_step_three() -> None:
+def test_shaping_is_one_pass_and_a_gradient_step_three(monkeypatch: pytest.MonkeyPatch) -> None:
     inner = IntrinsicRewardWrapper(tk.ScriptedEnv(), tk.source)
     critic = QCritic(inner.observation_space, inner.action_space, seed=0)
     shaper = ReplayShaper(ADOPSWrapper(inner, critic, add_to_reward=False, int_bootstrap="none"))
-    counted = passes(critic)
+    passes: list[tuple[str, int]] = []
     whitened = []
-    critic.network.encoder.parts[0].whitening.register_forward_hook(
-        lambda *args: whitened.append(len(args[-1]))
-    )
+
+    def count(name: str, mlp: Any) -> None:
+        outputs = mlp._outputs
+        monkeypatch.setattr(mlp, "_outputs", lambda x: passes.append((name, len(x))) or outputs(x))
+
+    count("network", critic.regression.mlp)
+    count("average", critic.averaged.mlp)
+    whitening: Any = critic.network.encoder.parts[0].whitening
+    by_numpy = whitening.by_numpy
+    monkeypatch.setattr(whitening, "by_numpy", lambda x: whitened.append(len(x)) or by_numpy(x))
     shaper.shape(numbers())
-    assert counted == {"network": [], "average": [128]}
+    assert passes == [("average", 128)]
     assert whitened == [128]
     shaper.learn(numbers())
-    assert counted == {"network": [64, 64], "average": [128, 64]}
+    assert passes[1:] == [("network", 64), ("average", 64), ("network", 64)]
     assert whitened == [128, 64, 64]
 
 
@@ -375,8 +367,7 @@ def test_rows_that_are_no_transition_teach_nothing() -> None:
     second.learn(numbers(valid=valid))
     first.learn(numbers(valid=np.zeros(64, dtype=np.bool_)))
     assert (first.updates, second.updates) == (1, 1)
-    for mine, theirs in zip(first._weights, second._weights, strict=True):
-        assert torch.equal(mine, theirs)
+    assert torch.equal(first.regression.vector, second.regression.vector)
 
 
 def test_sampled_steps_are_shaped_as_the_wrapper_shapes_them() -> None:

@@ -19,13 +19,16 @@ from adops_wrappers import (
     EpisodicCountBonus,
     IntrinsicReturnNormalizer,
     IntrinsicRewardWrapper,
+    LargestDisplacement,
     PBIMWrapper,
+    StatesSeen,
     make_shaping,
 )
 from adops_wrappers.evaluation import load_learned
 from adops_wrappers.shaping import (
     ADOPES,
     ADOPS,
+    BAMPF,
     GRM,
     METHODS,
     PBIM,
@@ -68,6 +71,10 @@ MAKERS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]] = {
     "normaliser, rule": (IntrinsicReturnNormalizer, {"rule": "std"}, {"rule": "rms"}),
     "counts, key": (CountBonus, {"key": None}, {"key": str}),
     "episodic counts, key": (EpisodicCountBonus, {"key": None}, {"key": str}),
+    "BAMPF, gamma": (BAMPF, {"gamma": 0.99}, {"gamma": 0.9}),
+    "BAMPF, episodic": (BAMPF, {"episodic": False}, {"episodic": True}),
+    "states seen, most": (StatesSeen, {"most": 9}, {"most": 8}),
+    "displacement, most": (LargestDisplacement, {"most": 9.0}, {"most": 8.0}),
     "wrapper, gamma": (stack, {"gamma": 0.99}, {"gamma": 0.9}),
     "wrapper, intrinsic_scale": (stack, {"intrinsic_scale": 1.0}, {"intrinsic_scale": 0.5}),
     "wrapper, autoreset mode": (

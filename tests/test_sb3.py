@@ -38,13 +38,7 @@ from tests import toolkit as tk
 
 GAMMA = 0.95
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Bandit(gym.Env[Any, Any]):

@@ -41,13 +41,7 @@ CLAMP: dict[str, Any] = {
     "add_to_reward": False,
 }
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Reach(gym.Env[Any, Any]):

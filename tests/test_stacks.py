@@ -24,13 +24,7 @@ from adops_wrappers.intrinsic.rnd import RND  # noqa: E402
 
 GAMMA_EXT, GAMMA_INT, EPSILON = 0.99, 0.95, 0.01
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Watched(TDCritic):

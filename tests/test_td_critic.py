@@ -33,13 +33,7 @@ ERROR_BOUND = 0.1
 """The promise: the largest error over all states, as a share of the largest exact value. What is
 left is the sampling error of some 32,000 transitions."""
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class RandomMDP:
@@ -282,7 +276,8 @@ def test_both_values_of_a_transition_come_from_one_parameter_version(mode: Autor
             super().observe(transition)
 
     env = tk.make_vector("sync", mode)
-    critic = Watched(env.single_observation_space, seed=0, batch_size=32, learning_rate=0.05)
+    settings: dict[str, Any] = {"batch_size": 32, "learning_rate": 0.05, "learn_every": 4}
+    critic = Watched(env.single_observation_space, seed=0, **settings)
     env = ADOPSWrapper(IntrinsicRewardWrapper(env, tk.source), critic)
     env.reset(seed=0)
     versions = []
@@ -291,6 +286,28 @@ def test_both_values_of_a_transition_come_from_one_parameter_version(mode: Autor
         versions.append(critic.updates)
     assert critic.checked == 60
     assert versions[-1] > 10  # the parameters did move between the transitions
+
+
+def test_values_of_a_clamped_bonus_stay_within_what_the_bonus_can_pay() -> None:
+    """Before the first reward the target of V_I is max(F + γ·V_I(s′), V_I(s)): it only rises."""
+    env = gym.make_vec("adops/KeyDoorTV-v0", num_envs=16, autoreset_mode=AutoresetMode.SAME_STEP)
+    settings: dict[str, Any] = {"intrinsic_target": "shaped", "learning_rate": 0.01}
+    critic = TDCritic(env.single_observation_space, seed=0, **settings)
+    bonus = lambda o, a, n: np.where(np.arange(16) % 2, 1.0, 0.5)  # noqa: E731
+    env = ADOPSWrapper(IntrinsicRewardWrapper(env, bonus), critic, gamma=0.9)
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    largest = shaped = 0.0
+    for _ in range(800):
+        obs, *_, info = env.step(rng.integers(0, env.single_action_space.n, 16))
+        largest = max(largest, float(critic(obs).value_int.max()))
+        shaped = max(shaped, float(np.abs(info["intrinsic_reward"]).max()))
+    assert 5.0 < largest <= 10.0 * (1 + 1e-12)  # 1/(1 − 0.9)
+    assert shaped <= 10.0 * (1 + 1e-9)
+    state = critic.state_dict()
+    other = TDCritic(env.single_observation_space, seed=1, **settings)
+    other.load_state_dict(state)
+    np.testing.assert_array_equal(other.evaluate(obs).value_int, critic.evaluate(obs).value_int)
 
 
 def test_expected_q_values_refuse_a_gamble_that_one_step_estimates_accept() -> None:
@@ -403,7 +420,8 @@ def stack(critic: TDCritic, mode: AutoresetMode = AutoresetMode.SAME_STEP) -> An
 
 
 def test_evaluation_mode_freezes_what_the_critic_knows() -> None:
-    critic = TDCritic(tk.ScriptedEnv().observation_space, seed=0, batch_size=16)
+    space = tk.ScriptedEnv().observation_space
+    critic = TDCritic(space, seed=0, batch_size=16, learn_every=4)
     env = stack(critic)
     obs, _ = env.reset(seed=0)
     for _ in range(30):
@@ -536,7 +554,8 @@ def test_whitening_makes_values_independent_of_the_scale_of_observations() -> No
 
 def test_zero_rewards_leave_the_extrinsic_value_at_exactly_zero() -> None:
     """Before the first reward A_E is 0, not noise: ADOPS stays in its upper branch."""
-    critic = TDCritic(tk.ScriptedEnv().observation_space, seed=0, batch_size=16, replay_ratio=8.0)
+    settings: dict[str, Any] = {"batch_size": 16, "replay_ratio": 8.0, "learn_every": 4}
+    critic = TDCritic(tk.ScriptedEnv().observation_space, seed=0, **settings)
     env = tk.make_vector("sync", AutoresetMode.SAME_STEP)
     env = gym.wrappers.vector.TransformReward(env, lambda r: 0.0 * r)
     env = ADOPSWrapper(IntrinsicRewardWrapper(env, tk.source), critic)

@@ -13,6 +13,7 @@ from adops_wrappers.inspect.conflicts import conflict_mask
 from adops_wrappers.inspect.findings import Finding, clamps, fine, number, share
 from adops_wrappers.inspect.recording import Recording
 from adops_wrappers.inspect.size import return_size
+from adops_wrappers.meter import Reading, reading_of, terms_of
 from adops_wrappers.reward_checks import LARGE_REWARD
 from adops_wrappers.shaping.conflict import ROUNDING, is_bad
 
@@ -67,7 +68,8 @@ def diagnose(
     """
     found = [*_explosion(recording), *_hidden_ends(recording), *_returns(recording)]
     if recording.has_critic:
-        found += [*_critic(recording), *_promises(recording), *_conflicts(recording)]
+        found += [*_critic(recording), *_promises(recording), *_agreement(recording)]
+        found += _conflicts(recording)
         found += [*_ratchet(recording), *_resolution(recording)]
     else:
         found.append(
@@ -242,6 +244,27 @@ def _promises(recording: Recording) -> Iterator[Finding]:
         endless = _returns_to_go(recording, horizon * np.where(over, rates, 0.0))
         means = [_mean(stream[over]) for stream in (recording.value_ext, earned, endless)]
         yield findings.value_against_returns(*means)
+
+
+def critic_reading(recording: Recording) -> Reading:
+    """Compare the critic with the returns of the episodes that ended, as `CriticMeter` does."""
+    over = np.isfinite(_episodes(recording).rates)
+    earned = _returns_to_go(recording, recording.next_value_ext)
+    terms = terms_of(
+        recording.advantage_ext,
+        recording.value_ext,
+        earned,
+        float(recording.meta["tie_tolerance"]),
+    )[over]
+    own = recording.episode + np.arange(recording.num_envs) * (recording.steps + 1)
+    at = np.unique(own[over], return_inverse=True)[1]
+    return reading_of(np.stack([np.bincount(at, term) for term in terms.T], axis=1))
+
+
+def _agreement(recording: Recording) -> Iterator[Finding]:
+    found = critic_reading(recording)
+    if found.agreement is not None and found.low is not None and found.high is not None:
+        yield findings.agreement(found.agreement, found.low, found.high)
 
 
 def _conflicts(recording: Recording) -> Iterator[Finding]:

@@ -135,6 +135,24 @@ def value_against_returns(value: float, earned: float, endless: float) -> Findin
     )
 
 
+def agreement(part: float, low: float, high: float) -> Finding:
+    """Judge how often A_E had the sign of what the returns say, given the 95 % interval."""
+    numbers = f"{share(part)} of steps, 95 % interval {share(low)} to {share(high)}"
+    if low > 0.5:
+        return fine(f"the signs of A_E beside the returns (they agree at {numbers})")
+    wrong = high < 0.5
+    return Finding(
+        "warning" if wrong else "note",
+        "The signs of A_E are mostly wrong" if wrong else "The signs of A_E may be chance",
+        f"Where an episode ended, A_E had the sign of G − V_E at {numbers}; a coin has one half. "
+        "What ADOPS forbids and allows is then "
+        f"{'mostly the opposite of the task' if wrong else 'no better than a guess'}. Let the "
+        "critic learn before the bonus speaks: start it late (quiet_steps, or --quiet-iterations "
+        "in the training scripts), blend the clamp in with ADOPES, or take a bonus that changes "
+        "more slowly.",
+    )
+
+
 def conflict_rate(rate: float, left: float, remedy: str, paid: bool) -> Finding:
     """Judge how often the bonus fights the task.
 

@@ -82,6 +82,7 @@ class RecorderCore:
         """Optional fields of the `Transition` that this recording has."""
         self._meta: dict[str, Any] = {}
         core.join(self)
+        # Also when the recorder is dropped, or the interpreter ends: what was recorded is kept.
         self._on_exit = weakref.finalize(self, _finish, self.writer, self._meta)
 
     @property
@@ -110,7 +111,7 @@ class RecorderCore:
         self._zeta = self.core.shaper.zeta
         if not self._meta:
             self._meta.update(self._describe())
-            # Another recorder may bring a critic later: this file keeps its columns.
+            # Another recorder may add a critic later: this file keeps its columns.
             self._columns = [*VALUES] if self.core.consults_critic else []
             self._columns += ["potential", "next_potential"] if self.core.potential else []
         if self.frames is not None:
@@ -121,6 +122,7 @@ class RecorderCore:
         seen = self._seen
         if seen is None or not self.active:
             return
+        # Ends that wrappers above the shaping wrapper cause, which it cannot see.
         hidden = ended & seen.valid & ~(seen.terminated | seen.truncated)
         self._meta["hidden_ends"] += int(np.count_nonzero(hidden))
         row: dict[str, Any] = {

@@ -117,19 +117,25 @@ def write_report(
     else:
         parts.append(_recording_section(target, row, episode, methods))
         title = f"Shaped rewards of {target.name}"
-    page = (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<link rel="icon" href="data:,">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style></head>\n<body>\n"
-        f"<h1>{html.escape(title)}</h1>\n{''.join(parts)}"
+    title = html.escape(title)
+    body = (
+        f"<h1>{title}</h1>\n{''.join(parts)}"
         f"<footer>Made by adops_wrappers {html.escape(__version__)}. R is the task's reward, F the "
-        "raw bonus, F′ the shaped one, A_E the critic's advantage of the task alone.</footer>\n"
-        "</body></html>\n"
+        "raw bonus, F′ the shaped one, A_E the critic's advantage of the task alone.</footer>"
     )
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, page.encode())
+    write_atomically(out, html_page(title, _STYLE, body).encode())
     return out
+
+
+def html_page(title: str, style: str, body: str) -> str:
+    """Return a page that needs nothing but itself, of a title and a body in HTML."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<link rel="icon" href="data:,">\n<title>{title}</title>\n<style>{style}</style></head>\n'
+        f"<body>\n{body}\n</body></html>\n"
+    )
 
 
 def _run_section(run: Run) -> str:
@@ -193,6 +199,9 @@ def _tiles(recording: Recording) -> str:
         explained = diagnosis.explained_variance(recording)
         shown = "–" if np.isnan(explained) else f"{explained:.2f}".replace("-", "−")
         tiles.append((shown, "explained variance of V_E"))
+        agreement = diagnosis.critic_reading(recording).agreement
+        shown = "–" if agreement is None else share(agreement)
+        tiles.append((shown, "signs of A_E confirmed"))
     cells = "".join(
         f"<div><b>{html.escape(value)}</b>{html.escape(label)}</div>" for value, label in tiles
     )

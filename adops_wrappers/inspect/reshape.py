@@ -71,9 +71,13 @@ def reshape(
 
 
 def can_reshape(recording: Recording, method: Method) -> bool:
-    """Whether the recording holds the critic values or the potential that a method needs."""
-    return (recording.has_critic or not method.needs_critic) and (
-        recording.has_potential or not method.needs_potential
+    """Whether the recording holds what a method needs: values, a potential, a bonus or φ(h)."""
+    recorded = METHODS.get(recording.method)
+    holds_knowledge = recorded is not None and recorded.needs_knowledge
+    return (
+        method.needs_knowledge == holds_knowledge
+        and (recording.has_critic or not method.needs_critic)
+        and (recording.has_potential or not method.needs_potential)
     )
 
 

@@ -67,7 +67,7 @@ def diagnose_run(run: Metrics) -> list[Finding]:
     found = [*_explosion(run), *_size(run), *_ratchet(run)]
     if len(run) >= ENOUGH:
         found += [*_return(run), *_entropy(run), *_promises(run), *_conflicts(run)]
-    return findings.in_order([*found, *_critic(run)])
+    return findings.in_order([*found, *_critic(run), *_agreement(run)])
 
 
 class _Course(NamedTuple):
@@ -250,6 +250,15 @@ def _critic(run: Metrics) -> Iterator[Finding]:
         f"In the last tenth of the run V_E has an explained variance of {number(explained)}. Its "
         "verdict on an action is then noise, and the guarantee of ADOPS is for an exact critic.",
     )
+
+
+def _agreement(run: Metrics) -> Iterator[Finding]:
+    names = [f"critic/{name}" for name in ("agreement", "low", "high")]
+    if all(run.has(name) for name in names):
+        late = np.array([run[name][recent(run)] for name in names])
+        known = np.flatnonzero(np.isfinite(late).all(axis=0))
+        if len(known):  # the last reading: it is made of many episodes already
+            yield findings.agreement(*late[:, known[-1]].tolist())
 
 
 def _size(run: Metrics) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ class RecordingWriter:
         return self._zip.owned and not self._file.closed
 
     def append(self, row: dict[str, Any]) -> None:
-        """Add one step; every step must bring the same columns."""
+        """Add one step; every step must have the same columns."""
         values = {name: np.asarray(value) for name, value in row.items()}
         if not self._columns:
             self._columns = {

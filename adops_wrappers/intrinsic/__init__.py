@@ -1,6 +1,13 @@
-"""Sources of intrinsic reward that need numpy alone."""
+"""Sources of intrinsic reward, and measures of knowledge, that need numpy alone."""
 
 from adops_wrappers.intrinsic.counts import CountBonus, EpisodicCountBonus
+from adops_wrappers.intrinsic.knowledge import LargestDisplacement, StatesSeen
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer
 
-__all__ = ["CountBonus", "EpisodicCountBonus", "IntrinsicReturnNormalizer"]
+__all__ = [
+    "CountBonus",
+    "EpisodicCountBonus",
+    "IntrinsicReturnNormalizer",
+    "LargestDisplacement",
+    "StatesSeen",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class CountBonus(KeepsSettings):
         [1.0, 0.707, 1.0]
     """
 
-    state_depends_on = ("has_key",)
+    state_depends_on: ClassVar[tuple[str, ...]] = ("has_key",)
 
     def __init__(self, *, scale: float = 1.0, key: Callable[[Any], Hashable] | None = None) -> None:
         if key is not None and not callable(key):

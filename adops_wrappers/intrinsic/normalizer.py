@@ -222,9 +222,9 @@ class _Moments:
             return
         least_one = count if on_host else count.clip(1.0)
         gap = other.mean - self.mean
-        deviation = (
-            self.deviation + other.deviation + gap * gap * self.count * other.count / least_one
-        )
+        between = gap * gap * self.count * other.count / least_one
+        # In this order, as 0.2 added them: runs are compared to the last digit.
+        deviation = self.deviation + (other.deviation + between)
         if on_host and not math.isfinite(deviation):
             raise OverflowError(
                 f"The discounted return of F is about {other.mean:.3g} now, and its square leaves "

@@ -17,7 +17,8 @@ from torch import nn
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray
-from adops_wrappers.networks import Encoder, ObservationPacker, mlp
+from adops_wrappers.networks import Encoder, mlp
+from adops_wrappers.packing import ObservationPacker
 
 
 class RND(KeepsSettings):

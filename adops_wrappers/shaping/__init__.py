@@ -14,6 +14,8 @@ from adops_wrappers.shaping.adops import ADOPES, ADOPS, adops_correction
 from adops_wrappers.shaping.pies import PIES
 from adops_wrappers.shaping.grm import GRM, PBIM, MatchedGRM, make_grm
 from adops_wrappers.shaping.pbrs import PBRS
+from adops_wrappers.shaping.bsrs import BSRS
+from adops_wrappers.shaping.bampf import BAMPF
 from adops_wrappers.shaping.guarded import GuardedScale
 from adops_wrappers.shaping.gated import GatedADOPS
 from adops_wrappers.methods import ALIASES, METHODS, Method, declare, find_method
@@ -22,6 +24,8 @@ __all__ = [
     "ADOPES",
     "ADOPS",
     "ALIASES",
+    "BAMPF",
+    "BSRS",
     "GRM",
     "METHODS",
     "PBIM",

@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import Unpack
 
 from adops_wrappers import _checks
-from adops_wrappers.backends import at_least, at_most, namespace, times
+from adops_wrappers.backends import at_least, at_most, kept, namespace, times
 from adops_wrappers.critic import AnyCritic
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Shaper, Transition
@@ -100,8 +100,7 @@ class ADOPS(Shaper):
             tie_tolerance=self.tie_tolerance,
         )
         shaped = transition.intrinsic + times(self.zeta, correction)
-        masked: FloatArray = namespace(shaped).where(transition.valid, shaped, 0.0)
-        return masked
+        return kept(shaped, transition.valid)  # type: ignore[no-any-return]
 
 
 class ADOPES(Scheduled, ADOPS):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from adops_wrappers.backends import namespace, times
+from adops_wrappers.backends import cleared, namespace, times
 from adops_wrappers.shaper import BoolArray, FloatArray, Transition
 
 ROUNDING = 1e-9
@@ -42,7 +42,7 @@ def advantages(
     t = transition
     ext = t.advantage_ext
     if ext is None:
-        next_value_ext = namespace(t.next_value_ext).where(t.terminated, 0.0, t.next_value_ext)
+        next_value_ext = cleared(t.next_value_ext, t.terminated)
         ext = t.reward + gamma_ext * next_value_ext - t.value_ext
     delta_int = t.intrinsic + gamma_int * t.next_value_int - t.value_int
     return Advantages(ext, times(ext_coef, ext) + times(int_coef, delta_int))

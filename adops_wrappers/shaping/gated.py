@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adops_wrappers import _checks
-from adops_wrappers.backends import may_hold, mean_over, namespace, root
+from adops_wrappers.backends import kept, may_hold, mean_over, namespace, root
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Transition
 from adops_wrappers.shaping.adops import ADOPS
@@ -67,7 +67,7 @@ class GatedADOPS(ADOPS):
             self._observe(t, advantage_ext)
         where = namespace(advantage_ext).where
         known = self.rewarded & (abs(advantage_ext) > self.gate * root(self.mean_square))
-        shaped: FloatArray = where(known, super().step(t), where(t.valid, t.intrinsic, 0.0))
+        shaped: FloatArray = where(known, super().step(t), kept(t.intrinsic, t.valid))
         return shaped
 
     def _observe(self, t: Transition, advantage_ext: FloatArray) -> None:
@@ -75,8 +75,7 @@ class GatedADOPS(ADOPS):
         self.steps = self.steps + t.valid.any()
         weight = (1.0 / self.steps).clip(self.smoothing)  # without a step yet: 1/0, unused below
         change = mean_over(advantage_ext * advantage_ext, t.valid) - self.mean_square
-        where = namespace(advantage_ext).where
-        self.mean_square = self.mean_square + where(t.valid.any(), weight * change, 0.0)
+        self.mean_square = self.mean_square + kept(weight * change, t.valid.any())
 
     def state_dict(self) -> dict[str, Any]:
         """Return σ and whether there has been a reward."""

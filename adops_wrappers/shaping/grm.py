@@ -19,6 +19,7 @@ from adops_wrappers.backends import (
     HOST,
     backend_of,
     cleared,
+    kept,
     may_hold,
     namespace,
     with_entry,
@@ -71,7 +72,7 @@ class RewardMatching(Shaper):
             return transition.intrinsic
         if not self.frozen:
             step = self.alpha * (transition.intrinsic - self.mean)
-            self.mean = self.mean + namespace(step).where(transition.valid, step, 0)
+            self.mean = self.mean + kept(step, transition.valid)
         return transition.intrinsic - self.mean
 
     def state_dict(self) -> dict[str, Any]:
@@ -114,10 +115,9 @@ class PBIM(RewardMatching):
         ended = transition.terminated | transition.truncated
         shaped = where(ended, -self.debt, f)
         with np.errstate(over="ignore"):
-            grown = where(ended, 0, (self.debt + f) / self.gamma)
+            grown = cleared((self.debt + f) / self.gamma, ended)
         self.debt = where(transition.valid, grown, self.debt)
-        masked: FloatArray = where(transition.valid, shaped, 0)
-        return masked
+        return kept(shaped, transition.valid)  # type: ignore[no-any-return]
 
     def state_dict(self) -> dict[str, Any]:
         """Return F̄ and the debts."""
@@ -194,12 +194,11 @@ class GRM(RewardMatching):
             rows = ended if xp is np else slice(None)
             newest_first = xp.flip(self._oldest_first()[:, rows], (0,))
             shaped = with_rows(shaped, ended, -(self._interest[:, None] * newest_first).sum(0))
-        self.ring = with_entry(self.ring, self.slot, xp.where(transition.valid, f, 0))
+        self.ring = with_entry(self.ring, self.slot, kept(f, transition.valid))
         self.slot = (self.slot + 1) % len(self.ring)
         if any_ended:
             self.reset(ended)
-        masked: FloatArray = xp.where(transition.valid, shaped, 0)
-        return masked
+        return kept(shaped, transition.valid)  # type: ignore[no-any-return]
 
     def state_dict(self) -> dict[str, Any]:
         """Return F̄ and the ring, oldest value first."""

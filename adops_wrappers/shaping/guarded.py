@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from adops_wrappers import _checks
-from adops_wrappers.backends import cleared, may_hold, namespace
+from adops_wrappers.backends import cleared, kept, may_hold, namespace
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import (
     BoolArray,
@@ -114,9 +114,8 @@ class GuardedScale(Shaper):
     def step(self, transition: Transition) -> FloatArray:
         """Return β·F, then learn from the step."""
         t = transition
-        where = namespace(t.reward).where
-        shaped: FloatArray = where(t.valid, self.beta * t.intrinsic, 0.0)
-        self._returns = self._returns + where(t.valid, t.reward, 0.0)
+        shaped: FloatArray = kept(self.beta * t.intrinsic, t.valid)
+        self._returns = self._returns + kept(t.reward, t.valid)
         ended = (t.terminated | t.truncated) & t.valid
         if not self.frozen:
             self._observe(t, ended)
@@ -130,7 +129,7 @@ class GuardedScale(Shaper):
         if may_hold(ended):
             where = namespace(t.reward).where
             self._last_returns = where(ended, self._returns, self._last_returns)
-            finished = where(ended, self._returns, -math.inf).max()
+            finished = cleared(self._returns, ~ended, -math.inf).max()
             self.largest = finished.clip(min=self.largest)
         updates = self.counter.updates
         self.counter.advance(t)

@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from adops_wrappers.backends import namespace
+from adops_wrappers.backends import kept
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Shaper, Transition
 from adops_wrappers.wrappers.named import PlainSettings, wrapper_of
@@ -20,10 +20,7 @@ class NoShaping(Shaper):
 
     def step(self, transition: Transition) -> FloatArray:
         """Return F where the step is a real transition."""
-        shaped: FloatArray = namespace(transition.intrinsic).where(
-            transition.valid, transition.intrinsic, 0.0
-        )
-        return shaped
+        return kept(transition.intrinsic, transition.valid)  # type: ignore[no-any-return]
 
 
 declare(Method("none", "raw", NoShaping))

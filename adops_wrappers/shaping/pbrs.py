@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import Unpack
 
 from adops_wrappers import _checks
-from adops_wrappers.backends import namespace
+from adops_wrappers.backends import cleared, kept
 from adops_wrappers.estimates import Potential
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Shaper, Transition
@@ -35,14 +35,12 @@ class PBRS(Shaper):
             raise ValueError(
                 "PBRS needs the fields potential and next_potential of the Transition."
             )
-        xp = namespace(transition.intrinsic)
-        next_potential = xp.where(transition.terminated, 0.0, transition.next_potential)
+        next_potential = cleared(transition.next_potential, transition.terminated)
         difference = self.gamma * next_potential - transition.potential
-        shaped: FloatArray = xp.where(transition.valid, transition.intrinsic + difference, 0.0)
-        return shaped
+        return kept(transition.intrinsic + difference, transition.valid)  # type: ignore[no-any-return]
 
 
-declare(Method("pbrs", "PBRS", PBRS, needs_potential=True))
+declare(Method("pbrs", "PBRS", PBRS, needs_potential=True, does_without_bonus=True))
 
 
 @wrapper_of("pbrs")

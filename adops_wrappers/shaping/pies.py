@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import Unpack
 
 from adops_wrappers import _checks
-from adops_wrappers.backends import namespace
+from adops_wrappers.backends import kept
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Transition
 from adops_wrappers.shaping.schedule import Scheduled, UpdateCounter, UpdateEvery
@@ -40,10 +40,7 @@ class PIES(Scheduled):
 
     def step(self, transition: Transition) -> FloatArray:
         """Return ζ·F, then count the step."""
-        intrinsic = transition.intrinsic
-        shaped: FloatArray = namespace(intrinsic).where(
-            transition.valid, self.zeta * intrinsic, 0.0
-        )
+        shaped: FloatArray = kept(self.zeta * transition.intrinsic, transition.valid)
         self.count(transition)
         return shaped
 

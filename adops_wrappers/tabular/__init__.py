@@ -2,7 +2,7 @@
 
 from adops_wrappers.shaping import METHODS as DECLARED
 from adops_wrappers.tabular.auditor import audit
-from adops_wrappers.tabular.bonuses import EpisodicCount, FutureBonus, HistoryBonus
+from adops_wrappers.tabular.bonuses import DistinctStates, EpisodicCount, FutureBonus, HistoryBonus
 from adops_wrappers.tabular.importers import bonus_table, mdp_from_env
 from adops_wrappers.tabular.mdp import FiniteMDP, GridView, Origin, Solution
 from adops_wrappers.tabular.oracle import OracleCritic, ideal_critic, policy_critic
@@ -14,6 +14,7 @@ METHODS = tuple(DECLARED)
 __all__ = [
     "METHODS",
     "AuditReport",
+    "DistinctStates",
     "EpisodicCount",
     "FiniteMDP",
     "FutureBonus",

@@ -58,9 +58,10 @@ def audit(
             sampled s′), `value_int` (V_I of shape (S,) instead of W), `sampled_advantage` (A_E
             from the sampled s′) of ADOPS and ADOPES; `gamma` of GRM and PBIM, `delay` and
             `matching` of GRM, `alpha` of the normalised forms; `potential` of PBRS, a table of
-            shape (S,) or a function (states, times); for all methods `ext_coef`, `int_coef`,
-            `gamma_int` (other than mdp.gamma only with a horizon), `tie_tolerance` (1e-9) and
-            `max_nodes` (200,000).
+            shape (S,) or a function (states, times); `eta` of BSRS; `gamma`, `episodic` and
+            `initial` of BAMPF, whose φ(h′) is given as the bonus; for all methods `ext_coef`,
+            `int_coef`, `gamma_int` (other than mdp.gamma only with a horizon), `tie_tolerance`
+            (1e-9) and `max_nodes` (200,000).
 
     Returns:
         The verdict, with the states, actions, regret and a counterexample where it failed.

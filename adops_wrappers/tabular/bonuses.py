@@ -71,6 +71,35 @@ class EpisodicCount(HistoryBonus):
 
 
 @dataclass(frozen=True)
+class DistinctStates(HistoryBonus):
+    """φ = scale·min(number of distinct states seen, most): what BAMPF takes in place of F.
+
+    Example:
+        >>> import numpy as np
+        >>> from adops_wrappers.tabular import DistinctStates
+        >>> nothing = np.zeros((1, 2))
+        >>> DistinctStates().step(nothing, np.array([0]), np.array([0]), np.array([1]))
+        (array([2.]), array([[1., 1.]]))
+    """
+
+    scale: float = 1.0
+    most: float = np.inf
+
+    def initial(self, mdp: FiniteMDP) -> FloatArray:
+        """No state has been seen."""
+        return np.zeros(mdp.num_states)
+
+    def step(
+        self, memory: FloatArray, state: IntArray, action: IntArray, next_state: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """See s and s′, and measure."""
+        seen = memory.copy()
+        rows = np.arange(len(seen))
+        seen[rows, state] = seen[rows, next_state] = 1.0
+        return self.scale * np.minimum(seen.sum(axis=1), self.most), seen
+
+
+@dataclass(frozen=True)
 class FutureBonus:
     """A bonus that may look at the whole episode, its future included.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -143,9 +144,15 @@ class FiniteMDP:
 
     @staticmethod
     def from_env(env: Any, gamma: float, **options: Any) -> FiniteMDP:
-        """Return the MDP behind an env; see `adops_wrappers.tabular.mdp_from_env`."""
+        """Return the MDP behind an env: the old name of `mdp_from_env`."""
         from adops_wrappers.tabular.importers import mdp_from_env
 
+        warnings.warn(
+            "FiniteMDP.from_env(env, gamma) is deprecated and goes with version 0.4: use "
+            "adops_wrappers.mdp_from_env(env, gamma).",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         return mdp_from_env(env, gamma, **options)
 
     def __repr__(self) -> str:

@@ -10,11 +10,12 @@ import numpy as np
 from adops_wrappers._extras import analysis_package
 from adops_wrappers._files import replacing
 from adops_wrappers.arrays import BoolArray, FloatArray
+from adops_wrappers.inspect.plots.style import BLUE, VERMILION
 from adops_wrappers.tabular.mdp import FiniteMDP, GridView
 from adops_wrappers.tabular.report import AuditReport
 
-# The Okabe–Ito palette, which colour-blind readers can tell apart.
-_KEPT, _GAINED, _CHANGED, _TV, _GOAL = "#0072B2", "#D55E00", "#F6D99A", "#BFE3F5", "#B3E0D2"
+# Pale grounds, on which the arrows stand out.
+_CHANGED, _TV, _GOAL = "#F6D99A", "#BFE3F5", "#B3E0D2"
 _WALL, _FLOOR, _UNREACHED = "#555555", "#FFFFFF", "#DDDDDD"
 _ARROWS = {
     **dict.fromkeys(("up", "north"), (0.0, -1.0)),
@@ -115,7 +116,9 @@ def _draw_cells(
             colour = _CHANGED
         ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fc=colour, ec="#999999", lw=0.6))
         if marked[state]:
-            ax.add_patch(Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, fc="none", ec=_GAINED, lw=1.2))
+            ax.add_patch(
+                Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, fc="none", ec=VERMILION, lw=1.2)
+            )
         label = "end" if mdp.terminal[state] else "TV" if paid[state] else ""
         if start[state] and mdp.start is not None:
             label = "start"
@@ -130,7 +133,7 @@ def _draw_actions(
         x, y = int(grid.column[state]), int(grid.row[state])
         for action in np.flatnonzero(optimal[state]).tolist():
             new = bool(gained[state, action])
-            colour = _GAINED if new else _KEPT
+            colour = VERMILION if new else BLUE
             name = mdp.action_names[action]
             if name in _ARROWS:
                 dx, dy = _ARROWS[name]
@@ -147,9 +150,9 @@ def _legend(figure: Any, changed: bool) -> None:
     from matplotlib.patches import Patch
 
     handles = [
-        Line2D([], [], color=_KEPT, lw=1.5, label="optimal before"),
-        Line2D([], [], color=_GAINED, lw=1.5, ls=(0, (2, 1)), label="newly optimal"),
-        Patch(fc=_CHANGED, ec=_GAINED, label="optimal set changed"),
+        Line2D([], [], color=BLUE, lw=1.5, label="optimal before"),
+        Line2D([], [], color=VERMILION, lw=1.5, ls=(0, (2, 1)), label="newly optimal"),
+        Patch(fc=_CHANGED, ec=VERMILION, label="optimal set changed"),
         Patch(fc=_TV, ec="#999999", label="bonus is paid"),
         Patch(fc=_GOAL, ec="#999999", label="terminal"),
         Patch(fc=_UNREACHED, ec="#999999", label="never reached"),

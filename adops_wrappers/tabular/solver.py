@@ -39,6 +39,7 @@ def maximise(
     """
     blocked = np.zeros((graph.num_nodes, graph.num_actions))
     if allowed is not None:
+        # Not where nothing is decided: −∞ would spread from there to all states before.
         blocked = np.where(allowed | ~graph.decides[:, None], 0.0, -np.inf)
 
     def best(q: FloatArray, nodes: slice = slice(None)) -> FloatArray:
@@ -59,6 +60,7 @@ def maximise(
         q = action_values(graph, reward, v, gamma)
         masked = q + blocked
         gain = masked.max(axis=1) - q[rows, policy]
+        # Below rounding, tied actions would replace each other for ever.
         if gain.max(initial=0.0) <= 1e-13 * max(1.0, float(np.abs(v).max(initial=0.0))):
             break
         policy = np.where(gain > 0.0, masked.argmax(axis=1), policy)

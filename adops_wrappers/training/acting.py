@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from gymnasium.vector import VectorEnv
 
 from adops_wrappers.critic import CriticHandle
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.progress import Clock
+from adops_wrappers.wrappers.base import VectorBase
 
 Array = npt.NDArray[Any]
 
@@ -34,8 +36,8 @@ class Actor:
     """Runs the agent once on each batch of observations and shares the result.
 
     The shaping method needs values, the agent the same values and an action, and both for the
-    observations that the bonus has just scored. All of this reaches the host in one copy, so that
-    it waits for the GPU once per step.
+    observations that the bonus scores. All of this reaches the host in one copy, so that it waits
+    for the GPU once per step: see `prepare`.
 
     Args:
         forward: The agent; maps features to logits and two columns of values.
@@ -85,15 +87,8 @@ class Actor:
         actions = rows[2].astype(np.int64)
         return Answer(rows[0], rows[1], actions, self.step, logits, stored), rows[3:]
 
-    def fetch_scores(
-        self, obs: Array, ended: Array | None, stored: torch.Tensor, scores: torch.Tensor
-    ) -> Array:
-        """Return the scores of observations, and run the agent on them: it will act on them next.
-
-        If an episode ends, it will not: it continues from the next episode's first observation.
-        """
-        if ended is None or ended.any():
-            return fetch_scores(obs, ended, stored, scores)
+    def prepare(self, obs: Array, stored: torch.Tensor, scores: torch.Tensor) -> Array:
+        """Run the agent on the observations that it will act on, and return their scores."""
         answer, (on_host,) = self._timed_look(stored, scores)
         # Without a copy: the envs of `make_vector_env` return new arrays in every step.
         self.critic.remember(obs, answer, unchanging=True)
@@ -107,8 +102,24 @@ class Actor:
         return answer.action
 
 
-def fetch_scores(
-    obs: Array, ended: Array | None, stored: torch.Tensor, scores: torch.Tensor
-) -> Array:
-    """Return only the scores; stands in for `Actor.fetch_scores` where nobody acts."""
-    return np.asarray(scores.cpu().numpy())
+class LooksAhead(VectorBase):
+    """Shows a learner the new observations within the step, before the stack above asks for them.
+
+    Where an episode ends it does not: the bonus is for the last observation of that episode, the
+    agent acts on the first of the next.
+
+    Args:
+        env: The envs.
+        prepare: Called with the observations that a step has returned.
+    """
+
+    def __init__(self, env: VectorEnv, prepare: Callable[[Array], object]) -> None:
+        super().__init__(env)
+        self.prepare = prepare
+
+    def step(self, actions: Any) -> Any:
+        """Step, and look."""
+        result = self.env.step(actions)
+        if not np.logical_or(result[2], result[3]).any():
+            self.prepare(result[0])
+        return result

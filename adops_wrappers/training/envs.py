@@ -44,7 +44,7 @@ def find_spec(env_id: str) -> EnvSpec:
     elif name not in gym.registry:
         with contextlib.suppress(ImportError):
             gym.register_envs(importlib.import_module("ale_py"))
-    versions = [known for known in gym.registry if known.rpartition("-v")[0] == name]
+    versions = [known for known in gym.registry if name and known.rpartition("-v")[0] == name]
     if versions and name not in gym.registry:
         fail(f"--env-id {env_id} names no version. Choose one of {', '.join(sorted(versions))}.")
     try:

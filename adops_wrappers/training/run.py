@@ -24,11 +24,12 @@ from torch import nn
 
 from adops_wrappers import __version__
 from adops_wrappers.inspect import runs
+from adops_wrappers.meter import CriticMeter
 from adops_wrappers.methods import find_method
 from adops_wrappers.stack import load_stack_state_dict, stack_state_dict
 from adops_wrappers.training import checkpoint
 from adops_wrappers.training.args import ScriptArgs, scales_by_default
-from adops_wrappers.training.distributed import Ranks, silence_other_ranks
+from adops_wrappers.training.distributed import Array, Ranks, silence_other_ranks
 from adops_wrappers.training.encoding import Encoder
 from adops_wrappers.training.envs import count_key, env_kind, make_env, make_vector_env
 from adops_wrappers.training.exit import StopOnSignal, StoppedEarly, fail, fail_incomplete
@@ -72,7 +73,8 @@ class Run:
         self.clock = Clock()
         self.iteration = 0
         """The current iteration; before the first one, the number already done."""
-        self._tracked: dict[str, Any] = {}
+        self._meter = CriticMeter(args.num_envs, gamma_ext=getattr(args, "gamma_ext", 1.0))
+        self._tracked: dict[str, Any] = {"meter": self._meter}
         self._log: Log | None = None
         self._last_save_failed = False
         self._cleanup = ExitStack()
@@ -161,6 +163,16 @@ class Run:
             modules = [part for part in parts.values() if isinstance(part, nn.Module)]
             self._dir.check_space(disk_needed(modules, self.args.total_iterations))
 
+    def judge(
+        self, deltas: Array, values: Array, rewards: Array, after: Array, *ends: Array
+    ) -> Any:
+        """Return what the returns so far say of the critic, after a rollout of (steps, 2, envs)."""
+        streams = (part[: len(deltas), 0] for part in (deltas, values, rewards, after))
+        steps = self.ranks.side_by_side_on_main(*streams, *ends)
+        if self.ranks.main:
+            self._meter.rollout(*steps)
+        return self._meter.metrics()
+
     def restore(self, stack: Any) -> bool:
         """Restore all tracked parts and the wrapper stack from the checkpoint, if there is one.
 
@@ -183,6 +195,7 @@ class Run:
             # Method, scale and counts continue; episodes start over.
             seed = (self.args.seed + 1_000_003 * self.iteration) % 2**30
             stack.reset(seed=seed + self.ranks.first_env)
+            self._meter.reset()
             said += (
                 " These environments cannot save their state: they start again from reset, and "
                 "unfinished episodes are dropped."
@@ -292,7 +305,7 @@ class Run:
         owns, envs = zip(*gathered, strict=True)
         state = {
             "args": dataclasses.asdict(self.args),
-            "shared": {name: part.state_dict() for name, part in self._tracked.items()},
+            "shared": {k: checkpoint.to_plain(v.state_dict()) for k, v in self._tracked.items()},
             "ranks": list(owns),
         }
         # The rows reach the disk before the checkpoint that counts on them.

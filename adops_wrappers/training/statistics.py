@@ -69,19 +69,17 @@ class EpisodeStatistics(VectorBase):
         self._running = [getattr(self, name) for name in _RUNNING]
         self.finished: list[Finished] = []
         """The episodes that have ended since the last `take_finished`."""
-        self.last_obs: Any = None
-        """The observations for the next action."""
 
     def reset(self, **kwargs: Any) -> Any:
         """Reset all rows."""
         for running in self._running:
             running[:] = 0
-        self.last_obs, info = self.env.reset(**kwargs)
-        return self.last_obs, info
+        result: Any = self.env.reset(**kwargs)
+        return result
 
     def step(self, actions: Any) -> Any:
         """Step, record, scale."""
-        self.last_obs, reward, terminated, truncated, info = self.env.step(actions)
+        obs, reward, terminated, truncated, info = self.env.step(actions)
         reward = np.asarray(reward, dtype=np.float64)
         self.returns += reward
         self.lengths += 1
@@ -100,7 +98,7 @@ class EpisodeStatistics(VectorBase):
                 running[ended] = 0
         if self.end_at_truncation:
             terminated, truncated = ended, np.zeros_like(ended)
-        return self.last_obs, reward * self.scale, terminated, truncated, info
+        return obs, reward * self.scale, terminated, truncated, info
 
     def _endless(self, terminated: Any) -> Array:
         """Return the sums of returns-to-go if episodes that do not terminate never ended."""
@@ -114,16 +112,14 @@ class EpisodeStatistics(VectorBase):
         return finished
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the running episodes and their last observations."""
-        running = {name: getattr(self, name).copy() for name in _RUNNING}
-        return {**running, "last_obs": self.last_obs}
+        """Return the state of the running episodes."""
+        return {name: getattr(self, name).copy() for name in _RUNNING}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()`."""
         state = {"weights": 0.0, "to_go": 0.0, **state}  # runs of version 0.2.0 have none
         for name in _RUNNING:
             getattr(self, name)[:] = state[name]
-        self.last_obs = state["last_obs"]
 
 
 class RoomStatistics(EpisodeStatistics):

@@ -18,9 +18,11 @@ from adops_wrappers.arrays import (
     independent,
     one_per_row,
 )
-from adops_wrappers.backends import HOST, Backend, backend_of_rewards, may_hold, namespace
+from adops_wrappers.backends import HOST, Backend, backend_of_rewards, cleared, kept, may_hold
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker, split_reset_mask, tracker_below
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer, Rule
+from adops_wrappers.methods import Method
+from adops_wrappers.stack import find_layer
 from adops_wrappers.wrappers.base import Layer, SingleEnvWrapper, VectorEnvWrapper
 from adops_wrappers.wrappers.either import EitherWrapper
 from adops_wrappers.wrappers.spec import from_spec
@@ -103,13 +105,12 @@ class SourceRunner(KeepsSettings):
         if self._takes_ended:
             masks["ended"] = copy_observation(ended) if self.layout.batched else bool(ended[0])
         answer = self._reward(acted_on, action, episodes.next_observations(), **masks)
-        xp = namespace(valid)
-        intrinsic = xp.where(paid, self._checked(answer, backend), 0.0)
+        intrinsic = kept(self._checked(answer, backend), paid)
         if self.normalizer is not None:
             intrinsic = self.normalizer(intrinsic, valid)
         # Only now: the source and its scale learn in the quiet steps too.
         if self.steps < self.quiet_steps:
-            intrinsic = xp.zeros_like(intrinsic)
+            intrinsic = cleared(intrinsic, None)
         if not self.frozen:
             self.steps += 1
         if self._reset_episodes is not None and may_hold(ended):
@@ -306,7 +307,8 @@ class VectorIntrinsicReward(AsksSource, VectorEnvWrapper):
         try:
             obs, reward, terminated, truncated, info = self.env.step(actions)
             backend = backend_of_rewards(reward)
-            ended = backend.masks(terminated) | backend.masks(truncated)
+            ends = backend.moved(terminated), backend.moved(truncated)
+            ended = backend.xp.logical_or(*ends)
             intrinsic, valid = self.runner.after_step(acted_on, actions, obs, ended, info, backend)
         except BaseException:
             self.episodes.forget()
@@ -320,3 +322,33 @@ class VectorIntrinsicReward(AsksSource, VectorEnvWrapper):
 IntrinsicRewardWrapper = EitherWrapper(
     AsksSource, SingleIntrinsicReward, VectorIntrinsicReward, "IntrinsicRewardWrapper"
 )
+
+
+def with_source(
+    env: Any,
+    method: Method,
+    bonus: Any,
+    knowledge: Any,
+    autoreset_mode: AutoresetMode | str | None,
+) -> Any:
+    """Return `env` above the source that a shaping wrapper was given, or as it is without one.
+
+    A bonus is brought to unit size; a measure of knowledge is no bonus, and is not scaled.
+    """
+    wanted = "knowledge" if method.needs_knowledge else "bonus"
+    for name, source in (("knowledge", knowledge), ("bonus", bonus)):
+        if source is None:
+            continue
+        if name != wanted:
+            raise ValueError(
+                f"{method.name} was given {name}={source!r}, but what it shapes is a "
+                f"{wanted}. Give {wanted}= in its place, or choose another method."
+            )
+        if find_layer(env, AsksSource) is not None:
+            raise ValueError(
+                f"{name}={source!r} was given, but {env} already has a source of F. Leave "
+                f"{name}= out, or the IntrinsicRewardWrapper below."
+            )
+        rule: Rule | None = "rms" if name == "bonus" else None
+        env = IntrinsicRewardWrapper(env, source, normalizer=rule, autoreset_mode=autoreset_mode)
+    return env

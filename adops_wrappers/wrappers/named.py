@@ -48,8 +48,8 @@ def make_shaping(
         name: `none` (or `raw`) keeps F; `adopes-half` is ADOPES on F/2; `pbim-norm` and
             `grm-norm` subtract the running mean of F; the others are the wrappers' defaults.
         env: An `Env` or a `VectorEnv` with a source of F.
-        critic: Needed by `adops`, `adopes`, `adopes-half` and `adops-gated`; the others only
-            report its values of final observations.
+        critic: Needed by `adops`, `adopes`, `adopes-half`, `adops-gated` and `bsrs`; the others
+            only report its values of final observations.
         **settings: The wrapper's own settings.
 
     Example:

@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from adops_wrappers import _checks
-from adops_wrappers.arrays import BoolArray, FloatArray, independent, one_per_row, to_numpy
-from adops_wrappers.backends import HOST, Backend, backend_of, backend_of_rewards, namespace, times
+from adops_wrappers import _checks, arrays
+from adops_wrappers.arrays import BoolArray, FloatArray, independent, one_per_row
+from adops_wrappers.backends import (
+    HOST,
+    Backend,
+    backend_of_rewards,
+    cleared,
+    kept,
+    namespace,
+    times,
+)
 from adops_wrappers.bootstrap import IntBootstrap
 from adops_wrappers.core import ShapingCore
 from adops_wrappers.critic import AnyCritic
@@ -22,10 +30,9 @@ from adops_wrappers.episodes import split_reset_mask, tracker_below
 from adops_wrappers.estimates import Potential
 from adops_wrappers.methods import WRAPPER_NAMES, Method, as_method
 from adops_wrappers.shaper import Shaper
-from adops_wrappers.stack import find_layer
 from adops_wrappers.wrappers.agents import settings_for_agent
 from adops_wrappers.wrappers.base import Layer, SingleEnvWrapper, VectorEnvWrapper
-from adops_wrappers.wrappers.bonus import AsksSource, IntrinsicRewardWrapper
+from adops_wrappers.wrappers.bonus import with_source
 from adops_wrappers.wrappers.spec import from_spec
 
 INTRINSIC_MISSING = (
@@ -61,6 +68,7 @@ class ComposesShaper(Layer):
         critic: A `CriticHandle` or a function. Methods that consult none only report its values of
             final observations.
         potential: Φ(obs, t), for potential-based shaping.
+        knowledge: A measure of knowledge that is put below in place of a source of F, for BAMPF.
         bonus: A source of F that is put below, at unit size; see `IntrinsicRewardWrapper`.
         add_to_reward: Whether the reward is R + F′ or stays R; see `settings_for_agent` for None.
         intrinsic_scale: F is multiplied by it before shaping.
@@ -79,6 +87,7 @@ class ComposesShaper(Layer):
         critic: AnyCritic | None = None,
         *,
         potential: Potential | None = None,
+        knowledge: Any = None,
         bonus: Any = None,
         add_to_reward: bool | None = None,
         intrinsic_scale: float = 1.0,
@@ -90,15 +99,7 @@ class ComposesShaper(Layer):
         self.method = as_method(from_spec(method))
         scale = _checks.non_negative("intrinsic_scale", intrinsic_scale)
         agent = settings_for_agent(self.method, add_to_reward, int_bootstrap, settings)
-        if bonus is not None:
-            if find_layer(env, AsksSource) is not None:
-                raise ValueError(
-                    f"bonus={bonus!r} was given, but {env} already has a source of F. Leave bonus= "
-                    "out, or the IntrinsicRewardWrapper below."
-                )
-            env = IntrinsicRewardWrapper(
-                env, bonus, normalizer="rms", autoreset_mode=autoreset_mode
-            )
+        env = with_source(env, self.method, bonus, knowledge, autoreset_mode)
         layout = self.layout_of(env, autoreset_mode)
         self.core = ShapingCore(
             self.method.make(layout.num_envs, **{k: from_spec(v) for k, v in agent.own.items()}),
@@ -113,7 +114,7 @@ class ComposesShaper(Layer):
         )
         self.episodes = self.core.episodes
         """The position within the episodes."""
-        self.needs_intrinsic = not self.method.needs_potential
+        self.needs_intrinsic = not self.method.does_without_bonus
         """Whether a step without F is an error; otherwise F = 0 there."""
         self.add_to_reward = agent.add_to_reward
         self._wrap(env, layout, ComposesShaper.__init__, given)
@@ -154,7 +155,7 @@ class ComposesShaper(Layer):
         terminated: BoolArray,
         truncated: BoolArray,
         info: dict[str, Any],
-    ) -> tuple[dict[str, Any], tuple[FloatArray, FloatArray] | None]:
+    ) -> tuple[dict[str, Any], list[FloatArray] | None]:
         """Follow a step; return what goes into `info`, and V_E and V_I of final observations."""
         core = self.core
         valid = core.advance(obs, terminated | truncated, info)
@@ -165,7 +166,7 @@ class ComposesShaper(Layer):
             # An inner shaping wrapper has already separated R.
             if self._read(info, "shaping_correction") is not None:
                 reward = self._below(info, "extrinsic_reward", reward)
-        raw = namespace(raw).where(valid, raw, 0.0)
+        raw = kept(raw, valid)
         shaped, final_values = core.shape(action, reward, intrinsic, raw, terminated, truncated)
         columns: dict[str, Any] = {
             "extrinsic_reward": reward,
@@ -187,17 +188,19 @@ class ComposesShaper(Layer):
         if found is None:
             if self.needs_intrinsic and valid.any():
                 raise ValueError(INTRINSIC_MISSING)
-            return backend_of(valid).zeros(len(valid))  # type: ignore[no-any-return]
+            return self.core.zeros
         values, present = found
         if present is None:
             return values
-        if type(valid) is not np.ndarray:
-            where = namespace(valid).where
-            missing = where(valid, math.nan, 0.0) if self.needs_intrinsic else 0.0
-            return where(present, values, missing)  # type: ignore[no-any-return]
-        if present.tobytes() == valid.tobytes():  # the fastest comparison
+        on_host = type(valid) is np.ndarray
+        if on_host and present.tobytes() == valid.tobytes():  # the fastest comparison
             return values
         missing = valid & ~present
+        if not on_host:
+            # Where a real step has none: NaN, which the checks find.
+            absent = math.nan if self.needs_intrinsic else 0.0
+            filled: FloatArray = cleared(kept(values, present), missing, absent)
+            return filled
         if missing.any():
             if self.needs_intrinsic:
                 row = int(np.flatnonzero(missing)[0])
@@ -209,14 +212,10 @@ class ComposesShaper(Layer):
         return values
 
     def _below(self, info: dict[str, Any], key: str, otherwise: FloatArray) -> FloatArray:
-        found = self._read(info, key)
-        if found is None:
-            return otherwise
-        values, present = found
-        if present is None:
-            return values
-        merged: FloatArray = namespace(values).where(present, values, otherwise)
-        return merged
+        values, present = self._read(info, key) or Column(otherwise, None)
+        if present is not None:
+            values = namespace(values).where(present, values, otherwise)
+        return values
 
 
 class ShapingWrapper(ComposesShaper, SingleEnvWrapper):
@@ -269,7 +268,7 @@ class ShapingWrapper(ComposesShaper, SingleEnvWrapper):
     def _read(self, info: dict[str, Any], key: str) -> Column | None:
         if key not in info:
             return None
-        values = np.array(to_numpy(info[key]), dtype=np.float64)
+        values = arrays.to_float64(info[key])
         if values.size != 1:
             raise ValueError(f"info[{key!r}] must be one number, got shape {values.shape}.")
         return Column(values.reshape(1), None)
@@ -341,35 +340,38 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
             raise
         if self.passes_through:
             return below  # type: ignore[no-any-return]
-        # Copies, here and below: what the shaper and the observers have must not change under an
-        # agent's hands, and the env may write its next answer into the same arrays.
-        masks = independent(*[self.episodes.valid] * len(columns))
-        values, total = self._released(backend, reward, list(columns.values()))
         info = dict(info)
-        for key, value, mask in zip(columns, values, masks, strict=True):
-            info[key], info[f"_{key}"] = value, mask
+        masks = dict.fromkeys(columns, self.episodes.valid)
         if final_values is not None:
-            ended = independent(*[self.episodes.ended] * len(FINAL_VALUES))
-            for key, value, mask in zip(FINAL_VALUES, final_values, ended, strict=True):
-                info[key], info[f"_{key}"] = backend.for_users(reward, value), mask
-        return obs, total, *independent(terminated, truncated), info
+            columns |= dict(zip(FINAL_VALUES, final_values, strict=True))
+            masks |= dict.fromkeys(FINAL_VALUES, self.episodes.ended)
+        # Copies: what the shaper and the observers have must not change under an agent's hands, and
+        # the env may write its next answer into the same arrays.
+        *copied, terminated, truncated = independent(*masks.values(), terminated, truncated)
+        values, total = self._released(backend, reward, columns)
+        for key, value, mask in zip(columns, values, copied, strict=True):
+            info[key], info[f"_{key}"] = value, mask
+        return obs, total, terminated, truncated, info
 
     def _released(
-        self, backend: Backend, reward: Any, columns: list[Any]
+        self, backend: Backend, reward: Any, columns: dict[str, Any]
     ) -> tuple[list[Any], FloatArray]:
-        """Return copies of the columns for `info` and the reward, as the user gets them."""
-        total, _, shaped = columns[:3]
+        """Return copies of the columns for `info`, and the reward, as the user gets them."""
+        total = columns["extrinsic_reward"]
         if self.add_to_reward:
-            total = total + shaped
+            total = total + columns["intrinsic_reward"]
         if backend is HOST:
-            copies = [values.copy() for values in columns]
+            copies = [values.copy() for values in columns.values()]
             return copies, total if self.add_to_reward else total.copy()
         # One operation on the device for all of them; the times of a potential are no floats.
-        floats, rest = columns[:4], columns[4:]
+        time = columns.get("potential_time")
+        floats = [values for values in columns.values() if values is not time]
         together = backend.xp.stack([*floats, total])
         self.core.checks.record(together)
         *values, total = backend.for_users(reward, together)
-        return [*values, *independent(*rest)], total
+        if time is not None:
+            values.insert(list(columns).index("potential_time"), arrays.copy_observation(time))
+        return values, total
 
     def _read(self, info: dict[str, Any], key: str) -> Column | None:
         """Return a key's values; what a sub-env wrote at its last step is in `final_info`."""

@@ -43,12 +43,12 @@ def record_arguments(
 
     The constructor calls this, with its own `locals()`, before Gymnasium's. Where a subclass has
     recorded its own arguments already, by `RecordConstructorArgs.__init__`, those count. A `bonus`
-    is not recorded: it has become a wrapper below.
+    or `knowledge` is not recorded: it has become a wrapper below.
     """
     changed = {name: _recordable(value) for name, value in given.get("settings", {}).items()}
     for parameter in inspect.signature(constructor).parameters.values():
         name = parameter.name
-        if name not in ("self", "env", "settings", "bonus"):
+        if name not in ("self", "env", "settings", "knowledge", "bonus"):
             value = _recordable(given[name])
             if value != parameter.default:
                 changed[name] = value

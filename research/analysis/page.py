@@ -9,6 +9,8 @@ from pathlib import Path
 
 import markdown
 
+from adops_wrappers.inspect.report import html_page
+
 STYLE = """
 :root { color-scheme: light dark; --text: #1a1a1a; --page: #fff; --line: #bbb; --faint: #555; }
 @media (prefers-color-scheme: dark) {
@@ -28,6 +30,7 @@ th, td { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top;
 td.long { white-space: normal; min-width: 22rem; }
 th { border-bottom: 1px solid var(--line); }
 """
+"""Not that of `inspect.report`: here are wide tables of words, there tiles, boxes and numbers."""
 
 
 def markdown_text(text: str) -> str:
@@ -75,9 +78,4 @@ def render_html(text: str, folder: Path) -> str:
     # Long cells may wrap, short ones may not.
     body = re.sub(r"<td>(?=[^<]{61})", '<td class="long">', body)
     title = "".join(re.findall(r"<h1>(.*)</h1>", body)[:1])
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<link rel="icon" href="data:,">\n<title>{title}</title>\n<style>{STYLE}</style></head>\n'
-        f"<body>\n{body}\n</body></html>\n"
-    )
+    return html_page(title, STYLE, body)

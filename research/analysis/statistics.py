@@ -228,6 +228,12 @@ def fisher_p(first: np.ndarray, second: np.ndarray) -> float:
     return float(stats.fisher_exact(table).pvalue)
 
 
+def share_interval(count: int, runs: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of the share of solved runs."""
+    low, high = stats.binomtest(count, runs).proportion_ci(method="wilson")
+    return float(low), float(high)
+
+
 def holm(p_values: Sequence[float | None], tests: int = 0) -> list[float | None]:
     """Return Holm's adjusted p-values.
 

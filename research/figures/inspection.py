@@ -8,14 +8,15 @@ RUN_DIR holds a recording: `python train/record.py RUN_DIR --steps 1000 --frame-
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import tyro
 
 from adops_wrappers import ADOPSWrapper, IntrinsicRewardWrapper
 from adops_wrappers.inspect import Recording, ShapingRecorder, plots, reshape
@@ -74,11 +75,17 @@ def record_television(folder: Path) -> Recording:
     return recording
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--run", type=Path, help="a run directory with recording.npz")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images", help="the folder")
-    given = parser.parse_args(argv)
+@dataclass
+class Args:
+    """What to draw."""
+
+    run: Path | None = None
+    """a run directory with recording.npz"""
+    out: Path = ROOT / "docs" / "images"
+    """the folder"""
+
+
+def main(given: Args) -> None:
     given.out.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # PBIM's explosion is the point here
@@ -96,4 +103,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(tyro.cli(Args, description=__doc__))

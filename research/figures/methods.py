@@ -18,12 +18,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from adops_wrappers import ADOPSWrapper, IntrinsicRewardWrapper, PBRSWrapper, Transition
+from adops_wrappers.inspect.plots.style import BLUE, VERMILION
 from adops_wrappers.shaping import ADOPS, GRM, PBIM, PIES, Shaper
 from adops_wrappers.shaping.adops import ADOPES
 from adops_wrappers.tabular import ideal_critic
 from research import ROOT
 
-GRAY, BLUE, ORANGE, GREEN = "0.5", "#0072B2", "#D55E00", "#009E73"
+GRAY = "0.5"
 LEFT, RIGHT = 3, 1
 
 
@@ -64,7 +65,7 @@ def clamp() -> Figure:
         before, after = advantage + bonus, advantage + shaped
         axis.plot(before, before, color=GRAY, ls=":", label="before: A_E + δ_I")
         axis.plot(before, after, color=BLUE, lw=2, label="after ADOPS")
-        axis.fill_between(before, before, after, color=ORANGE, alpha=0.25, label="correction F₂")
+        axis.fill_between(before, before, after, color=VERMILION, alpha=0.25, label="correction F₂")
         axis.axhline(0, color="0.2", lw=0.8)
         axis.set(title=title, xlabel="total advantage with the raw bonus", xlim=(-2, 2))
     axes[0].axhline(-epsilon, color=BLUE, lw=0.8, ls="--")
@@ -109,7 +110,7 @@ def one_episode() -> Figure:
     cut = np.abs(raw - shaped) > 1e-3
     ax.bar(
         steps[cut], (high - low)[cut], bottom=low[cut], width=0.8, facecolor="none",
-        edgecolor=ORANGE, hatch="////", lw=0, label="correction F₂",
+        edgecolor=VERMILION, hatch="////", lw=0, label="correction F₂",
     )  # fmt: skip
     ax.axhline(0.0, color="0.2", lw=0.8)
     for x, text in ((2.5, "walks to\nthe TV"), (7.5, "watches"), (18.5, "walks to the goal")):
@@ -164,7 +165,7 @@ def pies() -> Figure:
     figure, axis = plt.subplots(figsize=(8, 2.6), layout="constrained")
     axis.plot(raw, color=GRAY, lw=0.7, label="F")
     axis.plot(shaped, color=BLUE, lw=0.9, label="F′ = ζ·F")
-    axis.plot(np.maximum(0.0, 1.0 - np.arange(400) / 300), color=ORANGE, label="ζ")
+    axis.plot(np.maximum(0.0, 1.0 - np.arange(400) / 300), color=VERMILION, label="ζ")
     axis.set(xlabel="update n", ylim=(-0.1, 2.0))
     axis.legend(frameon=False, fontsize=9)
     return bare(figure)
@@ -207,8 +208,8 @@ def pbrs() -> Figure:
     axis.axhline(0, color="0.2", lw=0.8)
     axis.set(xlabel="step", ylabel="F′", ylim=(-1.4, 1.6))
     twin = axis.twinx()
-    twin.plot(np.arange(len(obs)) + 0.5, [minus_distance(s, 0) for s in obs], color=ORANGE)
-    twin.set_ylabel("Φ", color=ORANGE)
+    twin.plot(np.arange(len(obs)) + 0.5, [minus_distance(s, 0) for s in obs], color=VERMILION)
+    twin.set_ylabel("Φ", color=VERMILION)
     axis.legend(frameon=False, fontsize=9, loc="upper center")
     return figure
 

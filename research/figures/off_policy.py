@@ -23,7 +23,7 @@ from matplotlib.lines import Line2D
 
 from research import ROOT
 from research.analysis.labels import COLOURS
-from research.analysis.statistics import Arms
+from research.analysis.statistics import Arms, share_interval
 from research.figures.run_tables import save
 from research.off_policy import (
     ABLATION,
@@ -33,7 +33,6 @@ from research.off_policy import (
     all_arms,
     read,
     results,
-    share_interval,
 )
 
 ARM_COLOURS = {

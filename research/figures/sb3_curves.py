@@ -8,14 +8,15 @@ About 15 minutes on one core. Every run is one call of an example's `train`.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import itertools
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tyro
 
 from research import ROOT
 from research.rows import read_rows, write_rows
@@ -112,14 +113,15 @@ def draw() -> None:
     figure.savefig(PICTURE, dpi=110)
 
 
-def main() -> None:
-    """Run and draw."""
-    line = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    line.add_argument("--draw", action="store_true", help="only draw")
-    if not line.parse_args().draw:
-        run_missing()
-    draw()
+@dataclass
+class Args:
+    """What to do."""
+
+    draw: bool = False
+    """only draw"""
 
 
 if __name__ == "__main__":
-    main()
+    if not tyro.cli(Args, description=__doc__).draw:
+        run_missing()
+    draw()

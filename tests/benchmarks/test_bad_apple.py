@@ -84,6 +84,33 @@ class PBIM:
         self.debts = np.where(keeps, (self.debts + int_rewards) / self.gamma, 0)
         return shaped
 """
+# ζ·F₂ on the one-step target, within the recursion, row by row and step by step.
+BUFFER = """
+import numpy as np
+
+class PPORolloutBuffer:
+    def __init__(self, steps, observation_space, action_space, *, gamma, gae_lambda, n_envs,
+                 adops_enabled, adopes_coef_max_rollout):
+        self.steps, self.gamma, self.lam, self.n = steps, gamma, gae_lambda, n_envs
+        self.rise = 1 / adopes_coef_max_rollout
+
+    def compute_returns_and_advantage(self, last_ext, last_int, last_cost, dones, lagrangian):
+        for row in range(self.n):
+            later, v, w = 0.0, float(last_ext[row]), float(last_int[row])
+            done = dones[row]
+            for t in reversed(range(self.steps)):
+                reward, bonus = self.rewards[t, row], self.intrinsic_rewards[t, row]
+                ext = reward + self.gamma * v * (1 - done) - self.ext_values[t, row]
+                unmasked = bonus + self.gamma * w - self.int_values[t, row]
+                total = ext + unmasked
+                allowed = min(total, -1e-6) if ext < 0 else max(total, 0)
+                total -= self.gamma * w * done
+                total += self.n_rollout * self.rise * (allowed - ext - unmasked)
+                later = total + self.gamma * self.lam * (1 - done) * later
+                self.advantages[t, row] = later
+                v, w = self.ext_values[t, row], self.int_values[t, row]
+                done = self.episode_starts[t, row]
+"""
 STAND_IN = {"grm": GRM, "pies": PIES, "adopes": ADOPES, "pbim": PBIM}
 WRONG = {
     "GRM D = 2": ("grm", "len(given) - i", "max(1, len(given) - i - (self.delay == 2))"),
@@ -96,6 +123,7 @@ WRONG = {
     ),
     "PBIM `dones` negated, last F′ times γ": ("pbim", "-self.debts / self.gamma", "-self.debts"),
 }
+GAE = ("F₂ inside GAE ζ = 0.5", "F₂ inside GAE ζ = 1")
 BOTH = ("ADOPS", "ADOPES ζ = 1 after 10 rollouts")
 
 
@@ -110,6 +138,11 @@ def stand_in(tmp_path, monkeypatch):
             assert old in source or name != module
             text = source.replace(old, new) if name == module and old else source
             (folder / f"{name}.py").write_text(text, encoding="utf-8")
+        buffers = tmp_path / "src" / "algo" / "buffers"
+        buffers.mkdir()
+        assert old in BUFFER or module != "buffer"
+        text = BUFFER.replace(old, new) if module == "buffer" else BUFFER
+        (buffers / "ppo_buffer.py").write_text(text, encoding="utf-8")
         return str(tmp_path)
 
     known = set(sys.modules)
@@ -129,7 +162,7 @@ def test_an_independent_implementation_agrees(stand_in, capsys):
     assert bad_apple.main([stand_in(), "--steps", "400"]) == 0
     differences = table(capsys.readouterr().out)
     expected = {key: differences.pop(key) for key in ("PBIM as it is", "PBIM `dones` negated")}
-    assert len(differences) == 8
+    assert len(differences) == 10
     assert max(differences.values()) <= bad_apple.TOLERANCE
     assert expected["PBIM as it is"] > 1.0
     # The settlement is 1/γ times ours: the difference is 1/γ − 1 where ours is the larger.
@@ -142,6 +175,13 @@ def test_a_fault_in_one_method_is_named(comparison, stand_in, capsys):
     named = capsys.readouterr().err.removeprefix("\nMore than rounding (1e-13): ").rstrip(".\n")
     # ADOPS is their ADOPES with ζ = 1, so a fault in its clamp shows in both.
     assert set(named.split("; ")) == {comparison} | (set(BOTH) if comparison == "ADOPS" else set())
+
+
+def test_a_fault_inside_gae_is_named(stand_in, capsys):
+    checkout = stand_in("buffer", "min(total, -1e-6)", "min(total, 0)")
+    assert bad_apple.main([checkout, "--steps", "400"]) == 1
+    named = capsys.readouterr().err.removeprefix("\nMore than rounding (1e-13): ").rstrip(".\n")
+    assert set(named.split("; ")) == set(GAE)
 
 
 def test_a_folder_that_is_no_checkout_is_refused_with_the_reason(tmp_path, capsys):

@@ -16,6 +16,14 @@ ALWAYS = (
     "F = R after GRM(1) rewards no action",
     "natural gradient step with ADOPS lowers no V_E",
     "natural gradient step with ADOPS on the advantage lowers no V_E",
+    "BAMPF, settled φ: keeps the set with φ = 0 at termination",
+    "BAMPF, settled φ: keeps the set of a task without termination",
+    "BAMPF, settled φ: loses at most φ with φ going on after termination",
+    "BAMPF, φ forgets, a critic of state and φ: keeps the set",
+    f"BAMPF over a life of {evidence.LIFE} steps, φ = 0 at its end: keeps the set",
+    f"BAMPF over a life of {evidence.LIFE} steps, φ kept at its end: loses at most "
+    f"γ^{evidence.LIFE} times its range",
+    "BSRS, Φ = η·V*, without a bonus keeps the set",
     f"PBIM keeps the set (horizon {evidence.PBIM_HORIZON})",
     "bonus that looks ahead: ideal ADOPS keeps the set",
 )
@@ -44,6 +52,13 @@ def test_what_always_holds(counts, claim):
         ("ADOPES at ζ = 0.5 keeps the set", 0.3),
         ("PIES at ζ = 0.5 keeps the set", 0.4),
         ("natural gradient step with raw F lowers no V_E", 0.7),
+        (
+            f"natural gradient step with ADOPS, then GAE (λ = {evidence.LAMBDA}), lowers no V_E",
+            0.99,
+        ),
+        ("BAMPF, settled φ: keeps the set with φ going on after termination", 0.95),
+        ("BAMPF, φ forgets, a critic of the state alone: keeps the set", 0.3),
+        (f"BAMPF over a life of {evidence.LIFE} steps, φ kept at its end: keeps the set", 0.75),
         ("bonus that looks ahead: GRM(1) keeps the set", 0.4),
         ("bonus that looks ahead: PBIM keeps the set", 0.4),
     ],
@@ -88,4 +103,4 @@ def test_natural_gradient_by_hand():
         evidence.npg_lowers_value(bandit([1.0, 0.0]), bonus, np.random.default_rng(seed))
         for seed in range(10)
     ]
-    assert lowered == [(False, False, True)] * 10
+    assert lowered == [(False, False, True, False)] * 10

@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from adops_wrappers.envs.deep_sea import BAD_SHARE, EPISODES, solved_after
-from adops_wrappers.tabular import FiniteMDP
+from adops_wrappers.tabular import mdp_from_env
 
 ENV = "adops/DeepSea-v0"
 # `numpy.random.RandomState(42).binomial(1, 0.5, [4, 4])`, as bsuite draws it.
@@ -122,6 +122,6 @@ def test_solved_is_the_first_episode_with_less_than_nine_tenths_bad() -> None:
 
 def test_the_audit_sees_that_a_bonus_for_staying_left_beats_a_far_treasure() -> None:
     env: Any = gym.make(ENV, size=6)
-    mdp = FiniteMDP.from_env(env, gamma=0.99)
+    mdp = mdp_from_env(env, gamma=0.99)
     costs = sum(0.99**t for t in range(6)) * 0.01 / 6
     assert mdp.start @ mdp.solve().v == pytest.approx(0.99**5 - costs)

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from adops_wrappers import ADOPSWrapper, CountBonus, FiniteMDP, IntrinsicRewardWrapper
+from adops_wrappers import ADOPSWrapper, CountBonus, IntrinsicRewardWrapper, mdp_from_env
 from adops_wrappers.envs import NoisyTV, NoisyTVEnv, NoisyTVVector
 
 GRID = "adops/KeyDoor-v0"
@@ -169,8 +169,8 @@ def test_wrappers_above_see_what_is_shown() -> None:
 
 
 def test_the_audit_looks_past_the_noise() -> None:
-    plain = FiniteMDP.from_env(gym.make(GRID), 0.99)
-    noisy = FiniteMDP.from_env(NoisyTV(gym.make(GRID), action=USE), 0.99)
+    plain = mdp_from_env(gym.make(GRID), 0.99)
+    noisy = mdp_from_env(NoisyTV(gym.make(GRID), action=USE), 0.99)
     np.testing.assert_array_equal(plain.transition, noisy.transition)
     # An env without an export of its own is enumerated, with a key that the noise does not reach.
     lake = gym.wrappers.FlattenObservation(gym.make("adops/DeepSea-v0", size=4))
@@ -180,9 +180,7 @@ def test_the_audit_looks_past_the_noise() -> None:
         sea = env.unwrapped.dynamics
         return int(sea.depth[0]), int(sea.column[0])
 
-    assert repr(FiniteMDP.from_env(seen, 0.99, key=cell)) == repr(
-        FiniteMDP.from_env(lake, 0.99, key=cell)
-    )
+    assert repr(mdp_from_env(seen, 0.99, key=cell)) == repr(mdp_from_env(lake, 0.99, key=cell))
 
 
 def test_what_cannot_work_is_refused() -> None:

@@ -30,6 +30,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "grm-inf": ("grm", {"gamma": tk.GAMMA_INT, "delay": math.inf}),
     "grm-halves": ("grm", {"gamma": tk.GAMMA_INT, "matching": tk.halves}),
     "pbrs": ("pbrs", {"gamma": tk.GAMMA_INT, "potential": tk.potential}),
+    "bsrs": ("bsrs", {**GAMMAS, "eta": -0.5}),
+    "bampf": ("bampf", {"gamma": tk.GAMMA_INT, "episodic": True}),
     "guarded": ("guarded", {"update_every": 3}),
     "adops-gated": ("adops-gated", {**CLAMP, "gate": 0.5, "smoothing": 0.2}),
 }

@@ -117,7 +117,7 @@ def test_defaults_take_over_the_recorded_discounts_and_coefficients(tmp_path: Pa
     run(env, mode)
     recording = env.finish()
     shaped = reshape(recording, updates=10**9)
-    assert set(shaped) == set(SHAPINGS) - {"pbrs"}
+    assert set(shaped) == set(SHAPINGS) - {"pbrs", "bampf"}
     np.testing.assert_array_equal(shaped["none"], recording.intrinsic)
     np.testing.assert_array_equal(shaped["adopes"], recording.shaped)  # ζ = 1
     np.testing.assert_array_equal(shaped["pies"], np.zeros_like(recording.shaped))  # ζ = 0

@@ -295,3 +295,34 @@ def test_what_was_checked_is_listed_and_nothing_else_is_claimed() -> None:
         "The return (1, 1 at best); the entropy (1.5, 1.5 at most); the explained variance of V_E "
         "(0.5). None of this says that the agent does well at its task."
     )
+
+
+# The signs of A_E
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "title", "kind"),
+    [
+        (0.3, 0.45, "The signs of A_E are mostly wrong", "warning"),
+        (0.45, 0.55, "The signs of A_E may be chance", "note"),
+    ],
+)
+def test_signs_of_a_e_that_the_returns_do_not_confirm_are_told_with_a_remedy(
+    low: float, high: float, title: str, kind: str
+) -> None:
+    run = course(
+        np.linspace(0.0, 1.0, 30),
+        critic__agreement=(low + high) / 2,
+        critic__low=low,
+        critic__high=high,
+    )
+    assert titles(run)[title] == kind
+    assert "--quiet-iterations" in text(run, title)
+    assert "ADOPES" in text(run, title)
+
+
+def test_signs_of_a_e_that_the_returns_confirm_are_among_what_was_checked() -> None:
+    run = course(
+        np.linspace(0.0, 1.0, 30), critic__agreement=0.7, critic__low=0.6, critic__high=0.8
+    )
+    assert "they agree at 70 % of steps, 95 % interval 60 % to 80 %" in text(run, CHECKED)

@@ -15,13 +15,7 @@ from tests import toolkit as tk  # noqa: E402
 
 BOX = gym.spaces.Box(-10.0, 10.0, (3,), np.float64)
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def relu_layers(network: Any, x: Any) -> Any:

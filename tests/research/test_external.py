@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from research import external
@@ -40,21 +41,46 @@ def test_arms_of_a_task_differ_in_what_the_arm_is_and_in_nothing_else() -> None:
 
 
 def test_the_page_names_every_task() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8").split("\n## Design")[1]
     for task in external.TASKS:
         assert task.name.removesuffix("-20").removesuffix("-30").split("-10")[0] in text
 
 
+def test_a_task_with_a_tv_is_the_task_and_a_tv() -> None:
+    tasks = [task for task in external.TASKS if task.name.endswith(" TV")]
+    assert [task.name for task in tasks] == ["Empty-8x8 TV", "MultiRoom-N2-S4 TV"]
+    for task in tasks:
+        args = ppo_rnd.parse_args(task.arms()[0].cell(11).flags())
+        keywords = json.loads(args.env_kwargs)
+        assert keywords == {
+            "task": f"MiniGrid-{task.name.removesuffix(' TV')}-v0",
+            "place": "everywhere",
+            "action": 6,
+        }
+        plain = external.minigrid(keywords["task"].removeprefix("MiniGrid-"), 245, task.seeds)
+        other = ppo_rnd.parse_args(plain.arms()[0].cell(11).flags())
+        own = {"env_id", "env_kwargs"}
+        assert {k: v for k, v in vars(args).items() if k not in own} == {
+            k: v for k, v in vars(other).items() if k not in own
+        }
+
+
 def test_a_finished_run_becomes_a_row_and_is_not_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = external.deep_sea(4)._replace(iterations=5, seeds={"raw": 1})
     plan = external.planned
     monkeypatch.setattr(external, "planned", lambda *tasks: plan([small]))
     ((*_, cell),) = external.planned()
     root, rows = tmp_path / "runs", tmp_path / "rows.csv"
-    flags = [*cell.flags(), "--run-dir", str(root / cell.name)]
-    ppo_rnd.train(ppo_rnd.parse_args([*flags, "--num-steps", "8", "--num-envs", "4"]))
+
+    def train(root: Path) -> int:
+        flags = [*cell.flags(), "--run-dir", str(root / cell.name)]
+        if not external.is_finished(root / cell.name):
+            ppo_rnd.train(ppo_rnd.parse_args([*flags, "--num-steps", "8", "--num-envs", "4"]))
+        return 0
+
+    train(root)
     (root / "commit.json").write_text(json.dumps({"commit": "c0ffee"}))
     assert external.main([str(root), "--collect", str(rows)]) == 0
     with rows.open(newline="") as file:
@@ -82,6 +108,27 @@ def test_a_finished_run_becomes_a_row_and_is_not_run_again(
     assert len(bad) == 40
     assert sum(bad) == pytest.approx(sum(shares))
     assert external.main([str(root), "--keep", str(rows)]) == 0  # nothing left, nothing started
+
+    # Once more elsewhere: the same numbers, or the command says which differ.
+    monkeypatch.setattr(external.sweep, "run", lambda args, cells, at_start: train(Path(args.root)))
+    monkeypatch.setattr(external, "commit_of", lambda folder: "c0ffee")
+    again = [str(tmp_path / "again"), "--keep", str(rows), "--again", "10"]
+    capsys.readouterr()
+    assert external.main(again) == 0
+    assert "DeepSea-4, raw, seed 11: the same" in capsys.readouterr().out
+    text = rows.read_text().replace(f",{row['final_return']},", ",0.5,", 1)
+    rows.write_text(text)
+    assert external.main([*again[:1], "--keep", str(rows), "--again", "1"]) == 1
+    assert f"final_return 0.5, now {row['final_return']}\n" in capsys.readouterr().out
+
+
+def test_runs_that_are_made_again_are_spread_over_all() -> None:
+    runs = external.planned()
+    chosen = external.spread(runs, 10)
+    places = [runs.index(run) for run in chosen]
+    assert (places[0], places[-1], len(set(places))) == (0, len(runs) - 1, 10)
+    assert max(np.diff(places)) - min(np.diff(places)) <= 1
+    assert external.spread(runs[:3], 10) == runs[:3]
 
 
 def test_runs_of_two_commits_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

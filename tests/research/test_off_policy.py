@@ -13,6 +13,7 @@ pytest.importorskip("stable_baselines3")
 from research import ROOT
 from research import off_policy as design
 from research import off_policy_learners as learners
+from research.analysis.statistics import share_interval
 from research.design import in_rounds
 from research.off_policy import ABLATION, METHODS, QUESTIONS, SCALES, TASKS, Arm, all_arms
 
@@ -106,9 +107,9 @@ def test_a_killed_study_runs_what_is_missing(
 
 def test_wilsons_interval_holds_the_share() -> None:
     for solved in range(11):
-        low, high = design.share_interval(solved, 10)
+        low, high = share_interval(solved, 10)
         assert 0.0 <= low <= solved / 10 <= high <= 1.0
-    assert design.share_interval(10, 10)[0] == pytest.approx(0.722, abs=1e-3)
+    assert share_interval(10, 10)[0] == pytest.approx(0.722, abs=1e-3)
 
 
 def test_the_questions_are_the_designs() -> None:

@@ -25,7 +25,14 @@ python train/demo.py        # three minutes
 python -m research.study --tier smoke
 python -m research.analyze runs/study
 python train/evaluate.py runs/NAME
+for method in none pbim; do
+    python train/ppo_rnd.py --shaping $method \\
+        --total-iterations 5
+done
 ```
+
+`python train/demo.py --iterations 4`, or `python train/ppo_rnd_pies.py
+--total-iterations 2`, writes into `runs`.
 
 A first run:
     python SCRIPT --env-id CartPole-v1
@@ -38,6 +45,10 @@ def test_commands_are_read_from_pages_and_help_texts():
         "python train/ppo_rnd.py --shaping adops --total-iterations 3",
         "python train/demo.py",
         "python -m research.study --tier smoke",
+        "python train/ppo_rnd.py --shaping none --total-iterations 5",
+        "python train/ppo_rnd.py --shaping pbim --total-iterations 5",
+        "python train/demo.py --iterations 4",
+        "python train/ppo_rnd_pies.py --total-iterations 2",
         "python train/ppo_rnd.py --env-id CartPole-v1 --num-envs 3",
     ]
 

@@ -89,11 +89,12 @@ def test_which_settings_a_name_reads() -> None:
         "delay": ["grm", "grm-norm"],
         "alpha": ["pbim-norm", "grm-norm"],
         "pause": ["guarded"],
-        "gamma": ["pbim", "pbim-norm", "grm", "grm-norm", "pbrs"],
+        "gamma": ["pbim", "pbim-norm", "grm", "grm-norm", "pbrs", "bampf"],
     }
     assert METHODS["pbrs"].settings["gamma"] is REQUIRED
     assert [m.name for m in METHODS.values() if m.one_process_only] == ["guarded", "adops-gated"]
-    assert [m.name for m in METHODS.values() if not m.offered_in_training] == ["pbrs"]
+    others = [m.name for m in METHODS.values() if not m.offered_in_training]
+    assert others == ["pbrs", "bsrs", "bampf"]
     assert len({m.label for m in METHODS.values()}) == len(METHODS)
 
 

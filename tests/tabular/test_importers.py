@@ -124,8 +124,15 @@ def test_enumeration_by_structured_observation():
 
 
 def test_enumeration_by_a_key():
-    mdp = FiniteMDP.from_env(Walk(), 0.9, key=lambda env, obs: env.place)
+    mdp = mdp_from_env(Walk(), 0.9, key=lambda env, obs: env.place)
     assert mdp.num_states == 10
+
+
+def test_the_old_name_works_and_says_the_new_one():
+    with pytest.warns(DeprecationWarning, match=r"use adops_wrappers\.mdp_from_env") as seen:
+        mdp = FiniteMDP.from_env(Pair(), 0.9)
+    assert mdp.num_states == 10
+    assert seen[0].filename == __file__
 
 
 def test_jumps_of_random_length():

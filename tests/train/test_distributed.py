@@ -125,9 +125,10 @@ def test_first_update_equals_that_of_one_process(tmp_path, ppo_rnd):
     good_end_of(ranks)
     ours, theirs = newest_state(two), newest_state(one)
     # The same transitions: where every env stands, and what it was paid.
-    for key in ("returns", "lengths", "last_obs"):
-        joined = torch.cat([rank["stack"]["EpisodeStatistics"][key] for rank in ours["ranks"]])
-        assert torch.equal(joined, theirs["ranks"][0]["stack"]["EpisodeStatistics"][key])
+    statistics, source = "EpisodeStatistics", "IntrinsicRewardWrapper"
+    for layer, key in ((statistics, "returns"), (statistics, "lengths"), (source, "last_obs")):
+        joined = torch.cat([rank["stack"][layer][key] for rank in ours["ranks"]])
+        assert torch.equal(joined, theirs["ranks"][0]["stack"][layer][key])
     # The same update.
     for network in ("agent", "target", "predictor"):
         for name, tensor in theirs["shared"][network].items():
@@ -202,7 +203,7 @@ def test_no_thread_outlives_the_group():
 
 def test_envs_of_the_ranks_have_their_own_seeds(two):
     ranks = newest_state(two)["ranks"]
-    observations = [rank["stack"]["EpisodeStatistics"]["last_obs"] for rank in ranks]
+    observations = [rank["stack"]["IntrinsicRewardWrapper"]["last_obs"] for rank in ranks]
     assert not torch.equal(*observations)
     files = sorted(path.name for path in two.glob(f"checkpoints/{ITERATIONS:08d}/envs*"))
     assert files == ["envs.pkl", "envs1.pkl"]

@@ -270,8 +270,9 @@ def test_the_bonus_and_the_values_of_the_next_observation_share_a_copy(ppo_rnd):
     learner.actor.look = lambda *tensors: looks.append(len(tensors)) or look(*tensors)
     plain = make_bonus(ppo_rnd)
     plain.target, plain.predictor = learner.source.target, learner.source.predictor
-    obs, ended = rng.normal(size=(6, 5)).astype(np.float32), np.zeros(6, dtype=bool)
-    scores = learner.source.reward(None, None, obs, ended=ended)
+    obs = rng.normal(size=(6, 5)).astype(np.float32)
+    learner.prepare(obs)
+    scores = learner.source.reward(None, None, obs)
     np.testing.assert_array_equal(scores, plain.reward(None, None, obs))
     answer = learner.critic(obs.copy())
     assert looks == [2]
@@ -279,8 +280,8 @@ def test_the_bonus_and_the_values_of_the_next_observation_share_a_copy(ppo_rnd):
         logits, values = learner.agent(torch.from_numpy(obs))
     np.testing.assert_array_equal(answer.value_int, values[:, 1].numpy())
     assert torch.equal(answer.logits, logits)
-    ended[1] = True
-    learner.source.reward(None, None, obs + 1.0, ended=ended)
+    # What was prepared counts once.
+    assert (learner.source.reward(None, None, obs + 1.0) != scores).all()
     assert looks == [2]
     learner.critic(obs + 2.0)
     assert looks == [2, 1]

@@ -46,7 +46,7 @@ def test_there_is_a_script_for_every_shaper():
 
 @pytest.mark.parametrize("path", sorted(TRAIN.glob("ppo_rnd*.py")), ids=lambda path: path.stem)
 def test_script_is_read_in_one_sitting(path):
-    assert len(path.read_text().splitlines()) <= 600
+    assert len(path.read_text().splitlines()) <= 640
 
 
 def test_two_methods_are_two_wrapper_stacks():

@@ -47,19 +47,19 @@ def random_walk(args, stop_after=None, watch=None, returns=None, warm_up=None):
     torch.nn.init.zeros_(agent.weight)
     with Run(args, "walk.py", "none") as run:
         base, _ = run.make_envs()
-        statistics = EpisodeStatistics(base)
-        envs = NoShapingWrapper(IntrinsicRewardWrapper(statistics, CountBonus()))
+        envs = IntrinsicRewardWrapper(EpisodeStatistics(base), CountBonus())
+        envs = NoShapingWrapper(envs)
         run.track(agent=agent)
         if not run.restore(envs):
             if warm_up:
                 warm_up()
             envs.reset(seed=args.seed)
         for iteration in run.iterations():
-            seen = float(np.sum(statistics.last_obs))
+            seen = float(np.sum(envs.episodes.last_obs))
             for _ in range(args.num_steps):
                 action = torch.randint(0, 4, (args.num_envs,), generator=run.generator)
                 bonus = envs.step(action.numpy())[4]["intrinsic_reward"]
-                seen += float(np.sum(statistics.last_obs)) + bonus.sum()
+                seen += float(np.sum(envs.episodes.last_obs)) + bonus.sum()
             with torch.no_grad():
                 agent.weight += seen
             run.log(

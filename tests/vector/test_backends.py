@@ -43,6 +43,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "grm-inf": ("grm", {"gamma": 0.75, "delay": math.inf}),
     "grm-long": ("grm", {"gamma": 0.99, "delay": 200}),
     "guarded": ("guarded", {"update_every": 16}),
+    "bampf": ("bampf", {"gamma": 0.75}),
+    "bampf-episodic": ("bampf", {"gamma": 0.75, "episodic": True, "initial": 0.5}),
+    "bsrs": ("bsrs", {**DISCOUNTS, "eta": 0.125}),
     "pbrs": ("pbrs", {"gamma": 0.75, "potential": lambda obs, t: obs[:, 1] + 0.25 * t}),
 }
 SUMMED_IN_ANOTHER_ORDER = {"adops-gated", "grm-long"}
@@ -86,7 +89,7 @@ def run(env: Any, mode: AutoresetMode, steps: int = STEPS, seed: int | None = 3)
         log.append({"reward": reward, **{key: info[key] for key in KEYS}, **masks, **final})
         ended = terminated | truncated
         if mode is AutoresetMode.DISABLED and ended.any():
-            env.reset(options={"reset_mask": np.asarray(ended)})
+            env.reset(options={"reset_mask": to_host(ended)})
     return log
 
 

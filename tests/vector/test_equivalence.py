@@ -1,4 +1,4 @@
-"""Every method × autoreset mode × vector env against a slow reference, and against its twin."""
+"""Every method × autoreset mode × vector env against a slow reference and single envs."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "grm-inf": ("grm", {"gamma": tk.GAMMA_INT, "delay": math.inf}),
     "grm-halves": ("grm", {"gamma": tk.GAMMA_INT, "matching": tk.halves}),
     "pbrs": ("pbrs", {"gamma": tk.GAMMA_INT, "potential": tk.potential}),
+    "bsrs": ("bsrs", {**ADOPS, "eta": 0.05}),
+    "bampf": ("bampf", {"gamma": tk.GAMMA_INT}),
+    "bampf-episodic": ("bampf", {"gamma": tk.GAMMA_INT, "episodic": True, "initial": 0.5}),
 }
 SCHEDULED = {"adopes", "adopes-half", "pies"}
 
@@ -55,6 +58,7 @@ def reference(case: str, steps: list[tk.Step]) -> dict[int, float]:
     """F′ of one row by vector time, computed with plain Python from the bare transitions."""
     out: dict[int, float] = {}
     mean, settings = 0.0, METHODS[case][1]
+    known = settings.get("initial", 0.0)
     for episode in tk.episodes_of(steps):
         bonuses = [float(tk.source(s.obs, s.action, s.next_obs)) for s in episode]
         if METHODS[case][0] in ("pbim", "pbim-norm", "grm", "grm-norm"):
@@ -68,6 +72,13 @@ def reference(case: str, steps: list[tk.Step]) -> dict[int, float]:
             # An unfinished episode has no final step yet: pad one and drop it.
             padded = f if episode[-1].ended else [*f, 0.0]
             shaped = tk.matched(padded, tk.GAMMA_INT, weight)[: len(f)]
+        elif METHODS[case][0] == "bampf":
+            ends = [settings.get("episodic", False) and step.terminated for step in episode]
+            shaped = [
+                (0.0 if end else tk.GAMMA_INT * after) - before
+                for before, after, end in zip([known, *bonuses], bonuses, ends, strict=False)
+            ]
+            known = bonuses[-1]
         else:
             shaped = [
                 stepwise(case, step, bonus) for step, bonus in zip(episode, bonuses, strict=True)
@@ -88,6 +99,8 @@ def stepwise(case: str, step: tk.Step, bonus: float) -> float:
         return bonus + tk.GAMMA_INT * after - float(tk.potential(step.obs, step.t))
     v, next_v = critic_of(case)(step.obs), critic_of(case)(step.next_obs)
     next_ext = 0.0 if step.terminated else float(next_v[0])
+    if case == "bsrs":
+        return bonus + 0.05 * (tk.GAMMA_INT * next_ext - float(v[0]))
     next_int = float(next_v[1])
     if settings.get("int_bootstrap") == "reset" and step.ended:
         next_int = float(critic_of(case)(step.reset_obs)[1])

@@ -20,8 +20,11 @@ from adops_wrappers import (  # noqa: E402
     TDCritic,
     make_shaping,
 )
+from adops_wrappers.arrays import to_host  # noqa: E402
 from tests.toolkit import ScriptedEnv  # noqa: E402
 
+ROUNDING: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
+"""The normaliser adds up the rows of a tensor in another order than NumPy."""
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]
 
 
@@ -96,15 +99,14 @@ def play(env: VectorEnv, steps: int, seed: int | None = 0) -> np.ndarray:
     found = []
     for _ in range(steps):
         _, reward, _, _, info = env.step(env.action_space.sample())
-        found.append([reward, info["intrinsic_reward"]])
+        found.append([to_host(reward), to_host(info["intrinsic_reward"])])
     return np.array(found)
 
 
 def assert_same_as_arrays(device: str, kind: str, mode: AutoresetMode, final_obs: str) -> None:
     tensors = stack(TensorEnv(scripted(kind, mode), device, final_obs), device=device)
     arrays = stack(scripted(kind, mode))
-    # The normaliser adds up the rows of a tensor in another order.
-    close = partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
+    close = partial(np.testing.assert_allclose, **ROUNDING)
     close(play(tensors, 40), play(arrays, 40))
     tensors.load_state_dict(tensors.state_dict())
     close(play(tensors, 5, seed=None), play(arrays, 5, seed=None))

@@ -13,6 +13,8 @@ from gymnasium.wrappers import Autoreset, TimeLimit
 from adops_wrappers import (
     ADOPESWrapper,
     ADOPSWrapper,
+    BAMPFWrapper,
+    BSRSWrapper,
     CriticHandle,
     GRMWrapper,
     IntrinsicRewardWrapper,
@@ -42,6 +44,8 @@ WRAPPERS: dict[str, Any] = {
     "grm": lambda env: GRMWrapper(env, delay=2),
     "grm-matching": lambda env: GRMWrapper(env, matching=tk.halves),
     "pbrs": lambda env: PBRSWrapper(env, lambda obs, t: float(t), gamma=0.9),
+    "bsrs": lambda env: BSRSWrapper(env, lambda obs: (0.0, 0.0), gamma=0.9, eta=-0.5),
+    "bampf": lambda env: BAMPFWrapper(env.env, constant(1.0), gamma=0.9, initial=1.0),
     "own method": lambda env: ShapingWrapper(env, GRM, delay=3),
 }
 

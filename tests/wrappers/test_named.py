@@ -30,6 +30,8 @@ EXTRA: dict[str, dict[str, Any]] = {
     "ADOPESWrapper": {"critic": tk.critic},
     "GuardedScaleWrapper": {"critic": tk.critic},
     "PBRSWrapper": {"potential": tk.potential, "gamma": 0.9},
+    "BSRSWrapper": {"critic": tk.critic},
+    "BAMPFWrapper": {"knowledge": tk.source},
     "IntrinsicRewardWrapper": {"source": tk.source},
 }
 
@@ -46,7 +48,7 @@ def both_kinds(name: str) -> list[Any]:
 def test_every_method_of_the_paper_has_a_name() -> None:
     assert list(WRAPPERS) == [
         "NoShapingWrapper", "ADOPSWrapper", "ADOPESWrapper", "PIESWrapper", "PBIMWrapper",
-        "GRMWrapper", "PBRSWrapper", "GuardedScaleWrapper",
+        "GRMWrapper", "PBRSWrapper", "BSRSWrapper", "BAMPFWrapper", "GuardedScaleWrapper",
     ]  # fmt: skip
     for name, wrapper in WRAPPERS.items():
         assert getattr(package, name) is wrapper
@@ -93,6 +95,7 @@ def test_the_signature_that_users_see_is_that_of_shaper_and_wrapper(name: str) -
     assert shown.keys() - {"env"} - common.keys() == shaper.keys()
     needed = {"critic"} if wrapper.method.needs_critic else set()
     needed |= {"potential"} if wrapper.method.needs_potential else set()
+    needed |= {"knowledge"} if wrapper.method.needs_knowledge else set()
     for setting, parameter in shown.items():
         if setting in needed:
             assert parameter.default is parameter.empty
@@ -151,7 +154,7 @@ def test_other_names_for_both_kinds_document_themselves_too() -> None:
 def test_shaping_names() -> None:
     assert set(SHAPINGS) == {
         "none", "adops", "adopes", "adopes-half", "pies", "pbim", "pbim-norm", "grm",
-        "grm-norm", "pbrs", "guarded", "adops-gated",
+        "grm-norm", "pbrs", "bsrs", "bampf", "guarded", "adops-gated",
     }  # fmt: skip
 
 

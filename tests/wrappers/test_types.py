@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,3 +52,19 @@ def test_a_users_file(tmp_path: Path) -> None:
     assert wrong == set(lines[-5:])
     for typed, meant in (("epsilom", "epsilon"), ("dealy", "delay"), ("quiet_step", "quiet_steps")):
         assert re.search(rf'"{typed}".*did you mean "{meant}"', said)
+
+
+@pytest.mark.skipif(shutil.which("pyright") is None, reason="npm install --global pyright")
+def test_a_users_file_in_an_editor(tmp_path: Path) -> None:
+    """Pyright is what Pylance runs in VS Code."""
+    (tmp_path / "user.py").write_text(USERS_FILE)
+    paths = {"extraPaths": [str(Path(__file__).parents[2])], "typeCheckingMode": "standard"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(paths))
+    command = ["pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    said = json.loads(done.stdout)["generalDiagnostics"]
+    revealed = re.findall(r' is "(\w+)"$', "\n".join(d["message"] for d in said), re.MULTILINE)
+    assert revealed == ["ShapingWrapper", "VectorShapingWrapper", "Shaper"]
+    lines = USERS_FILE.splitlines()
+    wrong = {d["range"]["start"]["line"] for d in said if d["severity"] == "error"}
+    assert {lines[line] for line in wrong} == set(lines[-5:])

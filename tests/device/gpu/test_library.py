@@ -22,6 +22,7 @@ from adops_wrappers.intrinsic.rnd import RND
 from tests.device import simulated_gpu
 from tests.vector.test_tensors import (
     MODES,
+    ROUNDING,
     TensorEnv,
     assert_rows_can_be_reset,
     assert_same_as_arrays,
@@ -88,23 +89,31 @@ def test_td_critic_learns_what_it_learns_on_the_cpu(env_id: str, q_values: bool)
             env.single_observation_space,
             action_space=env.single_action_space if q_values else None,
             batch_size=32,
+            learn_every=8,
             seed=0,
             device=device,
         )
         return critic, ADOPSWrapper(IntrinsicRewardWrapper(env, CountBonus()), critic)
 
+    def values_of(critic: TDCritic, env: Any) -> Any:
+        # Not F′, which jumps with the sign of an A_E that may be all rounding.
+        return np.column_stack([v for v in critic.evaluate(env.reset(seed=9)[0]) if v is not None])
+
     found, states = {}, {}
     for device in DEVICES:
         critic, env = critic_on(device)
-        found[device] = play(env, 60)
+        play(env, 60)
         assert critic.updates > 3
-        states[device] = critic.state_dict()
-    np.testing.assert_array_equal(found["cuda"], found["cpu"])
+        found[device], states[device] = values_of(critic, env), critic.state_dict()
+    # Numpy sums products in another order than torch.
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    np.testing.assert_allclose(found["cuda"], found["cpu"], **close)
     for device, state in zip(DEVICES, reversed(states.values()), strict=True):
         critic, env = critic_on(device)
         critic.load_state_dict(state)
-        found[device] = play(env, 20)
-    np.testing.assert_array_equal(found["cuda"], found["cpu"])
+        play(env, 20)
+        found[device] = values_of(critic, env)
+    np.testing.assert_allclose(found["cuda"], found["cpu"], **close)
 
 
 @pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
@@ -153,7 +162,7 @@ def test_envs_on_the_device_give_what_others_give(method: str, mode: AutoresetMo
         env = TensorEnv(env, device) if device == "cuda" else env
         source = rnd(env.single_observation_space, device)
         found.append(play(stack(env, method, device, source), 30))
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_allclose(*found, **ROUNDING)
 
 
 @pytest.mark.parametrize("kind", ["box", "discrete", "dict", "tuple"])

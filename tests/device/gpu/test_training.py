@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from adops_wrappers import SHAPINGS
+from adops_wrappers.methods import trainable_methods
 from tests.device import simulated_gpu
 from tests.device.commands import RUN, SMALL, TRAIN, call, finish, metrics, start
 
 pytest.importorskip("minigrid")
 pytest.importorskip("tyro")
 
-METHODS = [name for name in SHAPINGS if name != "pbrs"]
-"""PBRS needs a potential, which no flag can give."""
+METHODS = trainable_methods()
 STEPS = 4
 PIXELS = (
     *("--env-id", "ALE/MontezumaRevenge-v5", "--num-envs", "2", "--num-steps", str(STEPS)),

@@ -56,7 +56,7 @@ def test_the_shapers_draw_the_pictures_of_the_method_pages(tmp_path: Path) -> No
 def test_recordings_draw_the_pictures_of_the_page_on_inspection(tmp_path: Path) -> None:
     from research.figures import inspection
 
-    inspection.main(["--out", str(tmp_path)])
+    inspection.main(inspection.Args(out=tmp_path))
     names = {path.stem for path in tmp_path.iterdir()}
     assert names == {"inspect_streams", "inspect_methods"}
     for name in names:

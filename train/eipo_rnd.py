@@ -1,0 +1,612 @@
+"""EIPO (Chen et al. 2022) with random network distillation, in one file.
+
+A comparator of the ppo_rnd.py family, not a method of this package: two policies on one trunk, and
+a weight alpha that a Lagrangian rule tunes. It keeps no optimal policies for a given bonus.
+
+    python SCRIPT --env-id adops/KeyDoorTV-v0 --total-iterations 80 --learning-rate 1e-3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from gymnasium.vector import VectorEnv
+from torch import nn
+from tqdm import tqdm
+
+from adops_wrappers import (
+    CountBonus,
+    CriticHandle,
+    IntrinsicReturnNormalizer,
+    IntrinsicRewardWrapper,
+    NoShapingWrapper,
+    next_value_int,
+)
+from adops_wrappers.shaping.advantage import AdvantageFloor
+from adops_wrappers.training.acting import Actor, fetch_scores
+from adops_wrappers.training.args import Auto, ScriptArgs, read_command_line
+from adops_wrappers.training.distributed import Ranks
+from adops_wrappers.training.encoding import Encoder, Whitening
+from adops_wrappers.training.exit import exit_on
+from adops_wrappers.training.metrics import critic_fit, streams
+from adops_wrappers.training.progress import Clock
+from adops_wrappers.training.run import Run
+from adops_wrappers.training.statistics import EpisodeHistory, with_statistics
+from adops_wrappers.training.update import allow_tf32, clip_gradients, order_of_other_codes, upload
+
+Array = np.ndarray
+Shape = tuple[int, ...]
+Activation = Callable[[], nn.Module]
+
+
+@dataclass
+class Args(ScriptArgs):
+    """Settings of one run; those of the env and of its execution are inherited."""
+
+    seed: int = 1
+    """seed of networks, actions, minibatches and envs"""
+
+    alpha: float = 0.5
+    """alpha at the start"""
+    alpha_rate: float = 0.005
+    """step size of alpha"""
+    alpha_clip: float = 0.05
+    """largest size of the mean advantage in a step of alpha"""
+    intrinsic_scale: float = 1.0
+    """factor on F"""
+
+    bonus: Literal["rnd", "count", "none"] = "rnd"
+    """source of F: random network distillation, 1/sqrt(visits), or none"""
+    normalize_intrinsic: Literal["auto", "std", "rms", "no"] = "auto"
+    """divide F by the std or rms of its discounted return so far; auto: std with rnd, rms else"""
+    quiet_iterations: int = 0
+    """iterations at the start in which F is 0, to learn first what the task pays without a bonus"""
+    int_bootstrap: Literal["reset", "final", "none"] = "reset"
+    """V_I at an episode's end, for learner and shaping: that of the next episode's first
+    observation (non-episodic, as in RND), of the final observation, or 0 if terminated"""
+
+    total_iterations: int = 30_000
+    """number of iterations, each one rollout and one update"""
+    num_envs: int = 32
+    """number of environments, all ranks together"""
+    num_steps: int = 128
+    """steps per environment and rollout"""
+    update_epochs: int = 4
+    """passes over each rollout"""
+    num_minibatches: int = 4
+    """minibatches per pass"""
+    learning_rate: float = 1e-4
+    """Adam's step size, kept constant"""
+    adam_eps: float = 1e-8
+    """Adam's epsilon"""
+    gamma_ext: float = 0.999
+    """discount of the extrinsic stream"""
+    gamma_int: float = 0.99
+    """discount of the intrinsic stream"""
+    gae_lambda: float = 0.95
+    """lambda of the advantage estimates of both streams"""
+    clip_coef: float = 0.1
+    """PPO's clip range of the probability ratio"""
+    ent_coef: float = 0.001
+    """weight of the entropy bonus"""
+    vf_coef: float = 0.5
+    """weight of the squared error of both value heads"""
+    ext_coef: float = 2.0
+    """weight of the extrinsic advantage"""
+    int_coef: float = 1.0
+    """weight of the intrinsic advantage"""
+    norm_adv: bool = False
+    """standardise the combined advantage in each minibatch"""
+    scale_adv: Auto = None
+    """divide it by its root mean square, at least a tenth of that of all updates; signs stay"""
+    max_grad_norm: float = 0.5
+    """largest gradient norm; 0 means no clipping"""
+    update_proportion: float = 0.0
+    """share of rows that train the RND predictor; 0 means min(1, 32/num_envs)"""
+    obs_norm_init_iterations: int = 50
+    """rollouts of random actions that initialise RND's whitening and the scale of F"""
+    mlp_hidden: int = 64
+    """width of the hidden layers unless observations are images"""
+    end_at_truncation: bool = False
+    """treat truncation as termination, for learner and shaping: V_E is 0 there (Burda); for tasks
+    that are lost at the time limit (MiniGrid), not where play would go on (CartPole)"""
+    minibatch_rows: Literal["shuffled", "whole-envs", "with-replacement"] = "shuffled"
+    """rows of a minibatch: a random partition, whole envs (Burda), or drawn with replacement"""
+    rnd_slope: float = 0.2
+    """negative slope of the leaky ReLUs in RND's networks; PPO-RND uses 0.01"""
+    restart_return_filter: bool = False
+    """restart the intrinsic return that scales F at 0 in every rollout (PPO-RND)"""
+    root_gains: bool = False
+    """initialise the agent's last layers with gains sqrt(0.1), sqrt(0.01) (PPO-RND)"""
+
+
+METHOD_FLAGS: dict[str, tuple[str, ...]] = {}
+"""Every flag of this script belongs to its method."""
+
+
+def method_name(args: Args) -> str:
+    """Return the name of this run's method."""
+    return "none"
+
+
+def wrap_stack(args: Args, envs: VectorEnv, learner: Learner) -> Any:
+    """Put the source of F and the shaping method on top of the envs."""
+    quiet = {"quiet_steps": args.quiet_iterations * args.num_steps}
+    envs = IntrinsicRewardWrapper(envs, learner.source, normalizer=learner.normalizer, **quiet)
+    return NoShapingWrapper(
+        envs,
+        critic=learner.critic,
+        intrinsic_scale=args.intrinsic_scale,
+        add_to_reward=False,
+    )
+
+
+class Stages:
+    """Whose turn it is, what each policy then learns from, and alpha.
+
+    In the max stage pi_E acts and pi_EI maximises M + alpha*A_E, in the min stage pi_EI acts and
+    pi_E maximises alpha*R - M + A_M, with M = c_E*R + c_I*F and A_M = c_E*A_E + c_I*A_I. The one
+    that acts learns by PPO: pi_E from A_E, pi_EI from A_M. A stage ends when the mean of its
+    objective has not risen since the iteration before.
+    """
+
+    def __init__(self, args: Args) -> None:
+        self.ext_coef, self.int_coef = args.ext_coef, args.int_coef
+        self.rate, self.clip, self.alpha = args.alpha_rate, args.alpha_clip, args.alpha
+        self.max_stage, self.last = True, None
+
+    def objectives(self, rewards: Array, advantages: Array) -> Array:
+        """Return what pi_EI and pi_E learn from, stacked, given both streams' R, F, A_E and A_I."""
+        ext, intrinsic = advantages[:, 0], advantages[:, 1]
+        mixed = self.ext_coef * rewards[:, 0] + self.int_coef * rewards[:, 1]
+        if self.max_stage:
+            return np.stack([mixed + self.alpha * ext, ext])
+        both = self.ext_coef * ext + self.int_coef * intrinsic
+        return np.stack([both, self.alpha * rewards[:, 0] - mixed + both])
+
+    def objective_of(self, objectives: Array) -> Array:
+        """Return the objective of this stage: that of the policy that does not act."""
+        return objectives[0 if self.max_stage else 1]
+
+    def finish(self, objective: float, gain: float) -> None:
+        """End an iteration with its mean objective and, of the max stage, pi_EI's gain in A_E."""
+        if self.max_stage:
+            self.alpha -= self.rate * min(max(gain, -self.clip), self.clip)
+        if self.last is not None and objective <= self.last:
+            self.max_stage, self.last = not self.max_stage, None
+        else:
+            self.last = objective
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs."""
+        return {"alpha": self.alpha, "max_stage": self.max_stage, "last": self.last}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a `state_dict()`."""
+        self.alpha, self.last = float(state["alpha"]), state["last"]
+        self.max_stage = bool(state["max_stage"])
+
+
+def parse_args(argv: list[str] | None = None) -> Args:
+    """Read the command line; --resume takes the defaults from that run."""
+    return read_command_line(Args, argv, __doc__, METHOD_FLAGS)
+
+
+def layer_init(layer: nn.Module, gain: float = 2**0.5) -> nn.Module:
+    """Initialise a layer like Burda et al.: orthogonal weights, zero biases."""
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def linear(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Module:
+    """Return an initialised linear layer."""
+    return layer_init(nn.Linear(inputs, outputs), gain)
+
+
+class ConvTrunk(nn.Module):
+    """Three convolutions; the output is flattened in memory order (channels last), not copied."""
+
+    def __init__(self, channels: int, activation: Activation) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, after, size, stride in ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1)):
+            layers += [layer_init(nn.Conv2d(before, after, size, stride)), activation()]
+        self.convs = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map images of shape (n, height, width, channels) to features."""
+        return self.convs(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1).flatten(1)
+
+
+def make_trunk(shape: Shape, hidden: int, activation: Activation) -> tuple[nn.Module, int]:
+    """Return the layers that turn observations into features, and the number of features."""
+    if len(shape) == 3:
+        trunk = ConvTrunk(shape[2], activation)
+        return trunk, trunk(torch.zeros(1, *shape)).shape[1]
+    return nn.Sequential(linear(shape[0], hidden), activation()), hidden
+
+
+class Agent(nn.Module):
+    """Two policies and three value heads on one trunk."""
+
+    def __init__(self, shape: Shape, actions: int, hidden: int, root_gains: bool = False) -> None:
+        super().__init__()
+        small, tiny = (0.1**0.5, 0.1) if root_gains else (0.1, 0.01)
+        relu = partial(nn.ReLU, inplace=True)
+        trunk, size = make_trunk(shape, hidden, relu)
+        image = len(shape) == 3
+        wide = 448 if image else hidden
+        body = [linear(size, 256), relu(), linear(256, wide)] if image else [linear(size, wide)]
+        self.body = nn.Sequential(trunk, *body, relu())
+        self.for_policy, self.for_values = linear(wide, wide, small), linear(wide, wide, small)
+        self.policies = nn.ModuleList(linear(wide, actions, tiny) for _ in range(2))
+        self.values = linear(wide, 3, tiny)
+        self.acts = 1
+        """The policy that acts: 0 is pi_EI, 1 is pi_E."""
+
+    def everything(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both policies' logits, and V_E and V_I of pi_EI and V_E of pi_E as columns."""
+        x = self.body(features)
+        y = x + F.relu(self.for_policy(x))
+        logits = torch.stack([policy(y) for policy in self.policies])
+        return logits, self.values(x + F.relu(self.for_values(x)))
+
+    def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the logits of the policy that acts, and its V_E and V_I as two columns."""
+        logits, values = self.everything(features)
+        return logits[self.acts], values[:, (2, 1) if self.acts else (0, 1)]
+
+
+def make_rnd_networks(shape: Shape, hidden: int, slope: float = 0.2) -> list[nn.Module]:
+    """Return the fixed random target and the predictor that learns to imitate it."""
+    leaky, relu = partial(nn.LeakyReLU, slope, inplace=True), partial(nn.ReLU, inplace=True)
+    out = 512 if len(shape) == 3 else hidden
+    trunk, size = make_trunk(shape, hidden, leaky)
+    target = nn.Sequential(trunk, linear(size, out))
+    target.requires_grad_(False)
+    trunk, size = make_trunk(shape, hidden, leaky)
+    body = [linear(size, out), relu(), linear(out, out), relu(), linear(out, out)]
+    return [target, nn.Sequential(trunk, *body)]
+
+
+class RNDBonus:
+    """F = mean squared error of the predictor on the true next observation.
+
+    The predictor trains on the inputs that were scored, which are kept with the target's features:
+    as bytes on a GPU, to save memory, and whitened on a CPU.
+    """
+
+    def __init__(
+        self, encoder: Encoder, hidden: int, steps: int, num_envs: int, slope: float = 0.2
+    ) -> None:
+        networks = make_rnd_networks(encoder.rnd_shape, hidden, slope)
+        to_device = {"device": encoder.device, "memory_format": torch.channels_last}
+        self.target, self.predictor = (network.to(**to_device) for network in networks)
+        self.encoder, self.steps, self.t, self.fetch = encoder, steps, 0, fetch_scores
+        self.whitening = Whitening(encoder.rnd_shape, encoder.device)
+        make = partial(torch.zeros, device=encoder.device)
+        dtype = torch.float32 if encoder.device.type == "cpu" else encoder.dtype
+        self.inputs = make((steps, num_envs, *encoder.rnd_shape), dtype=dtype)
+        self.targets = make((steps, num_envs, self.target[-1].out_features))
+
+    @torch.inference_mode()
+    def reward(self, obs: Array, action: Array, next_obs: Array, ended: Any = None) -> Array:
+        """Score one vector step."""
+        return self.fetch(next_obs, ended, *self.score(next_obs))
+
+    def score(self, next_obs: Array) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the encoded observations and F, and keep what `loss` needs."""
+        stored = self.encoder.encode(next_obs)
+        x = self.encoder.novelty(stored)
+        white = self.whitening(x)
+        self.inputs[self.t] = white if self.inputs.is_floating_point() else x
+        self.whitening.observe(x)
+        self.targets[self.t] = target = self.target(white)
+        self.t = (self.t + 1) % self.steps
+        return stored, self.error(white, target)
+
+    def error(self, white: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return the predictor's mean squared error on each row."""
+        return (self.predictor(white) - target).float().square().mean(-1)
+
+    def loss(self, rows: torch.Tensor, count: int) -> torch.Tensor:
+        """Return the loss of these rows of the rollout: their share of a mean over `count` rows."""
+        inputs = self.inputs.flatten(0, 1).index_select(0, rows)
+        if not inputs.is_floating_point():
+            inputs = self.whitening(inputs.float())
+        targets = self.targets.flatten(0, 1).index_select(0, rows)
+        errors = F.mse_loss(self.predictor(inputs).float(), targets, reduction="sum")
+        return errors / (count * targets.shape[1])
+
+
+def warm_up(args: Args, envs: VectorEnv, learner: Learner, ranks: Ranks) -> None:
+    """Initialise RND's whitening by random actions, and the scale of F by their last rollout."""
+    # Below the source of F, so that counts, debts and schedules do not change
+    bonus, normalizer = learner.source, learner.normalizer
+    steps = args.obs_norm_init_iterations * args.num_steps
+    print(f"Initialising RND's whitening with {steps * args.num_envs} random steps.", flush=True)
+    rng, last = np.random.default_rng(args.seed), []
+    first, n = envs.single_action_space.start, envs.single_action_space.n
+    envs.reset(seed=args.seed + ranks.first_env)
+    for step in tqdm(range(steps), "random steps for RND's whitening", disable=ranks.mute):
+        obs = envs.step(first + rng.integers(0, n, args.num_envs)[ranks.envs])[0]
+        x = bonus.encoder.novelty(bonus.encoder.encode(obs))
+        bonus.whitening.observe(x)
+        if step >= steps - args.num_steps:
+            last.append(x)
+    bonus.whitening.update(ranks)
+    if normalizer is not None:
+        with torch.inference_mode():
+            for x in last:
+                white = bonus.whitening(x)
+                normalizer(bonus.error(white, bonus.target(white)).cpu())
+        normalizer.update(ranks.gather(normalizer.collected))
+        normalizer.restart()
+
+
+class Learner:
+    """The agent, the source of F and its scale, and the critic shared by agent and stack."""
+
+    def __init__(self, args: Args, encoder: Encoder, actions: int, envs: int, clock: Clock) -> None:
+        self.autocast = partial(torch.autocast, encoder.device.type, torch.bfloat16, args.amp)
+        compiled = torch.compile if args.compile else (lambda network: network)
+        self.agent = Agent(encoder.shape, actions, args.mlp_hidden, args.root_gains)
+        self.agent.to(encoder.device, memory_format=torch.channels_last)
+        self.forward = compiled(self.agent)
+        self.critic = critic = CriticHandle()
+        # The largest p/e with e ~ Exp(1) is a sample from p.
+        self.actor = Actor(self.forward, lambda p, e: (p / e).argmax(-1), encoder, critic, clock)
+        self.parts: dict[str, Any] = {"agent": self.agent}
+        self.source: Any = lambda obs, action, next_obs: np.zeros(len(action))
+        if args.bonus == "count":
+            self.source = CountBonus(key=encoder.count_key)
+        elif args.bonus == "rnd":
+            rnd = RNDBonus(encoder, args.mlp_hidden, args.num_steps, envs, args.rnd_slope)
+            self.source, rnd.fetch = rnd, self.actor.fetch_scores  # with V in one copy
+            rnd.score = clock.timed("bonus", rnd.score)
+            for part in ("target", "predictor", "whitening"):
+                self.parts[part] = getattr(rnd, part)
+            rnd.predictor = compiled(rnd.predictor)
+        auto, rule = "std" if args.bonus == "rnd" else "rms", args.normalize_intrinsic
+        scale = partial(IntrinsicReturnNormalizer, envs, gamma=args.gamma_int, update="manual")
+        self.normalizer = None if rule == "no" else scale(rule=auto if rule == "auto" else rule)
+
+
+def gae(
+    rewards: Array, values: Array, next_values: Array, goes_on: Array, gamma: Array, lam: float
+) -> Array:
+    """Return the generalised advantages of both streams, shape (steps, 2, envs).
+
+    `rewards` are R and F', `goes_on` is 0 where a trace stops, and `gamma` has shape (2, 1).
+    """
+    deltas = rewards + gamma * next_values - values
+    decay = gamma * lam * goes_on
+    advantages, running = np.empty_like(deltas), np.zeros_like(deltas[0])
+    for t in reversed(range(len(deltas))):
+        advantages[t] = running = deltas[t] + decay[t] * running
+    return advantages
+
+
+def bootstrap(
+    values: Array, final: Array, terminated: Array, truncated: Array, mode: str, settles_debt: bool
+) -> tuple[Array, Array]:
+    """Return V(s') and the trace mask of both streams, shape (steps, 2, envs).
+
+    The extrinsic stream ends with the episode: V = 0 where terminated, V of the `final`
+    observation where truncated. The intrinsic stream follows `mode` (--int-bootstrap), but never
+    bootstraps past an end at which the method settled its debt: that would count twice.
+    """
+    ended, fresh = terminated | truncated, values[1:]
+    next_values = np.where(ended[:, None], final, fresh)
+    goes_on = np.where(ended[:, None], 0.0, np.ones_like(final))
+    next_ext, next_int = next_values[:, 0], next_values[:, 1]
+    next_ext[terminated] = 0.0
+    next_int[:] = next_value_int(mode, next_int, fresh[:, 1], terminated, truncated)
+    if settles_debt:
+        next_int[ended] = 0.0
+    elif mode == "reset":
+        goes_on[:, 1] = 1.0
+    return next_values, goes_on
+
+
+def train(args: Args) -> Path:
+    """Run the experiment and return its directory."""
+    with Run(args, __file__, method_name(args)) as run:
+        learn(args, run)
+    return run.path
+
+
+def learn(args: Args, run: Run) -> None:
+    """Alternate rollouts and updates."""
+    ranks, device, clock, history = run.ranks, run.device, run.clock, EpisodeHistory()
+    base, encoder = run.make_envs()
+    first, num_actions = base.single_action_space.start, int(base.single_action_space.n)
+    learner = Learner(args, encoder, num_actions, ranks.num_envs, clock)
+    actor, critic, normalizer = learner.actor, learner.critic, learner.normalizer
+    rnd: RNDBonus | None = learner.source if args.bonus == "rnd" else None
+    networks = [part for part in learner.parts.values() if isinstance(part, nn.Module)]
+    ranks.same_weights(networks)
+    parameters = [p for network in networks for p in network.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=args.adam_eps, fused=True)
+    statistics = with_statistics(base, args, encoder.kind, args.end_at_truncation)
+    with exit_on(ValueError):
+        envs = wrap_stack(args, statistics, learner)
+    stages, agent = Stages(args), learner.agent
+    floors = {"floor of pi_EI": AdvantageFloor(), "floor of pi_E": AdvantageFloor()}
+
+    # Start or resume
+    run.track(**learner.parts, optimizer=optimizer, history=history, stages=stages, **floors)
+    if not run.restore(envs):
+        if rnd is not None and args.obs_norm_init_iterations:
+            warm_up(args, base, learner, ranks)
+        envs.reset(seed=args.seed + ranks.first_env)
+    next_obs = statistics.last_obs
+
+    # Storage for this rank's envs; `batch` counts the rows of all ranks
+    steps, num_envs, batch = args.num_steps, ranks.num_envs, args.num_steps * args.num_envs
+    stored = torch.zeros((steps, num_envs, *encoder.shape), dtype=encoder.dtype, device=device)
+    logits = torch.zeros((steps, num_envs, num_actions), device=device)
+    actions = np.zeros((steps, num_envs), dtype=np.int64)
+    rewards, final_values = np.zeros((2, steps, 2, num_envs))
+    values = np.zeros((steps + 1, 2, num_envs))
+    raw, correction = np.zeros((2, steps, num_envs))
+    terminated, truncated = np.zeros((2, steps, num_envs), dtype=np.bool_)
+    gamma = np.array([[args.gamma_ext], [args.gamma_int]])
+    proportion = 1.0 if rnd is None else args.update_proportion or min(1.0, 32 / args.num_envs)
+    to_device = partial(torch.as_tensor, dtype=torch.float32, device=device)
+
+    for _ in run.iterations():
+        # Rollout
+        final_values[:], agent.acts = 0.0, int(stages.max_stage)
+        critic.updated()  # another policy may act now
+        actor.start_rollout(run.draw_noise(num_actions))
+        for t in range(steps):
+            answer = critic(next_obs)
+            stored[t], logits[t] = answer.stored, answer.logits
+            values[t] = answer.value_ext, answer.value_int
+            actions[t] = actor.act(answer)
+            next_obs, _, terminated[t], truncated[t], info = envs.step(actions[t] + first)
+            rewards[t] = info["extrinsic_reward"], info["intrinsic_reward"]
+            raw[t], correction[t] = info["raw_intrinsic_reward"], info["shaping_correction"]
+            if "final_value_ext" in info:
+                final_values[t] = info["final_value_ext"], info["final_value_int"]
+        answer = critic(next_obs)
+        values[steps] = answer.value_ext, answer.value_int
+        clock.lap("rollout")
+
+        # Returns
+        rule = args.int_bootstrap, envs.shaper.settles_debt
+        next_values, goes_on = bootstrap(values, final_values, terminated, truncated, *rule)
+        advantages = gae(rewards, values[:-1], next_values, goes_on, gamma, args.gae_lambda)
+        returns = advantages + values[:-1]
+        objectives = stages.objectives(rewards, advantages)
+        clock.lap("returns")
+
+        # Update
+        allow_tf32(args.tf32)
+        flat_stored, taken = stored.flatten(0, 1), torch.as_tensor(actions, device=device).flatten()
+        flat_advantages = to_device(objectives).flatten(1)
+        ext = to_device(advantages[:, 0]).flatten()
+        of_ranks = np.stack([ranks.side_by_side(objective) for objective in objectives])
+        least = [floor.after(rows) for floor, rows in zip(floors.values(), of_ranks, strict=True)]
+        least, all_advantages = to_device(least)[:, None], to_device(of_ranks).flatten(1)
+        flat_returns = to_device(returns.transpose(0, 2, 1)).flatten(0, 1)
+        with torch.no_grad():
+            old = logits.flatten(0, 1).log_softmax(-1)
+            old_logprobs = old.gather(1, taken[:, None]).squeeze(1)
+            certainty = torch.stack([old_logprobs.exp().mean(), old.exp().amax(-1).mean()])
+            action_prob, action_prob_max = (ranks.sum(certainty) / ranks.world).tolist()
+        minibatches, gains, count = [], [], batch // args.num_minibatches
+        learned = [2] if stages.max_stage else [0, 1]  # the value heads of the policy that acts
+        targets = flat_returns[:, :1] if stages.max_stage else flat_returns
+        for pass_ in range(args.update_epochs):
+            # On the host: all ranks draw the same order and masks
+            shuffled = args.minibatch_rows == "shuffled"
+            order = torch.randperm(batch) if shuffled else order_of_other_codes(args, batch)
+            epoch = []
+            for everyone in order.split(count):
+                masked = everyone if proportion == 1.0 else everyone[torch.rand(count) < proportion]
+                epoch.append((everyone, masked, ranks.own_rows(everyone), ranks.own_rows(masked)))
+            for everyone, masked, rows, trained in upload(epoch, device):
+                # Sums over this rank's rows, divided by the rows of all ranks
+                with learner.autocast():
+                    features = encoder.features(flat_stored.index_select(0, rows))
+                    new_logits, new_values = agent.everything(features)
+                logprobs = new_logits.float().log_softmax(-1)
+                chosen = taken[rows, None].expand(2, -1, -1)
+                logratio = logprobs.gather(2, chosen).squeeze(2) - old_logprobs[rows]
+                ratio = logratio.exp()
+                advantage, of_all = flat_advantages[:, rows], all_advantages[:, everyone]
+                if args.norm_adv:
+                    center, spread = of_all.mean(1, True), of_all.std(1, keepdim=True)
+                    advantage = (advantage - center) / (spread + 1e-8)
+                elif args.scale_adv:
+                    size = of_all.square().mean(1, True).sqrt()
+                    advantage = advantage / size.clamp(min=least)
+                clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
+                policy_loss = -torch.min(advantage * ratio, advantage * clipped).sum() / count
+                errors = new_values[:, learned].float() - targets[rows]
+                value_losses = errors.square().sum(0) / count
+                entropy = -(logprobs.exp() * logprobs).sum() / count
+                loss = policy_loss + args.vf_coef * value_losses.sum() - args.ent_coef * entropy
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                fwd_loss = loss.new_zeros(())
+                if rnd is not None and len(masked):
+                    # Rows masked out of the loss never enter the predictor.
+                    with learner.autocast():
+                        fwd_loss = rnd.loss(trained, len(masked))
+                    fwd_loss.backward()
+                with torch.no_grad():
+                    # What pi_EI gains in A_E over pi_E, clipped like PPO's loss
+                    gain = torch.min(ext[rows] * ratio[0], ext[rows] * clipped[0]).sum() / count
+                    excess = ratio[agent.acts] - 1.0
+                    terms = {
+                        "losses/policy_loss": policy_loss,
+                        "losses/value_loss_ext": value_losses[0],
+                        "losses/value_loss_int": value_losses[1:].sum(),
+                        "losses/entropy": entropy,
+                        "losses/old_approx_kl": -logratio[agent.acts].sum() / count,
+                        "losses/approx_kl": (excess - logratio[agent.acts]).sum() / count,
+                        "losses/clipfrac": (excess.abs() > args.clip_coef).sum() / count,
+                        "eipo/gain": gain,
+                        "losses/fwd_loss": fwd_loss,
+                        "losses/loss": loss,
+                    }
+                    sums = ranks.sum_gradients(parameters, torch.stack(list(terms.values())))
+                norm = clip_gradients(parameters, args.max_grad_norm)
+                minibatches.append(torch.cat([sums, norm[None]]))
+                if pass_ == args.update_epochs - 1:
+                    gains.append(sums[list(terms).index("eipo/gain")])
+                optimizer.step()
+        allow_tf32(False)
+        per_batch = torch.stack(minibatches)
+        run.stop_if_nan(per_batch[:, -3:])  # fwd_loss, loss and norm
+        losses = dict(zip((*terms, "losses/grad_norm"), per_batch.mean(0).tolist(), strict=True))
+        del losses["losses/loss"]
+        stage = {"eipo/alpha": stages.alpha, "eipo/max_stage": float(stages.max_stage)}
+        objective = float(stages.objective_of(of_ranks).mean())
+        stages.finish(objective, torch.stack(gains).mean().item())
+        if normalizer is not None:
+            normalizer.update(ranks.gather(normalizer.collected))
+            if args.restart_return_filter:
+                normalizer.returns[:] = 0.0
+        if rnd is not None:
+            rnd.whitening.update(ranks)
+        clock.lap("update")
+
+        # Log, on the first rank for all of them
+        finished = ranks.join_on_main(statistics.take_finished())
+        history.add(finished)
+        bonus = raw * envs.core.intrinsic_scale
+        seen = (bonus, rewards[:, 1], correction, values[:-1], returns)
+        *flows, v, g = ranks.side_by_side_on_main(*seen)
+        metrics = {
+            **history.metrics(finished, statistics.counts),
+            "charts/learning_rate": args.learning_rate,
+            "charts/action_prob": action_prob,
+            "charts/action_prob_max": action_prob_max,
+            "charts/intrinsic_scale": 1.0 if normalizer is None else normalizer.scale,
+            **losses,
+            "losses/value_loss": losses["losses/value_loss_ext"] + losses["losses/value_loss_int"],
+            **critic_fit(v, g),
+            **streams(*flows),
+            **stage,
+            "eipo/objective": objective,
+            **clock.metrics(batch),
+        }
+        if statistics.rooms is not None:
+            metrics["charts/rooms"] = len(set().union(*ranks.gather_on_main(statistics.rooms)))
+        run.log(metrics)
+
+
+if __name__ == "__main__":
+    train(parse_args())
