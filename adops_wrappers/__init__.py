@@ -14,6 +14,7 @@ from adops_wrappers.intrinsic import (
     EpisodicCountBonus,
     IntrinsicReturnNormalizer,
     LargestDisplacement,
+    SimHashCount,
     StatesSeen,
 )
 from adops_wrappers.methods import METHODS, Method, declare, find_method
@@ -169,6 +170,7 @@ __all__ = [
     "Shaper",
     "ShapingRecorder",
     "ShapingWrapper",
+    "SimHashCount",
     "StatesSeen",
     "Transition",
     "ValueEstimates",

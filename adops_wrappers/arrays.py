@@ -104,6 +104,19 @@ def to_host(obs: Any) -> Any:
     return obs
 
 
+def columns_to_host(columns: Sequence[Any]) -> list[Any]:
+    """Return columns with their tensors as numpy arrays: one copy for all of a shape and dtype."""
+    found, alike = list(columns), dict[Any, list[int]]()
+    for place, column in enumerate(columns):
+        if is_tensor(column):
+            alike.setdefault((column.shape, column.dtype, column.device), []).append(place)
+    for places in alike.values():
+        stacked = namespace(columns[places[0]]).stack([columns[place] for place in places])
+        for place, column in zip(places, HOST.moved(stacked), strict=True):
+            found[place] = column
+    return found
+
+
 def same_observation(first: Any, second: Any) -> bool:
     """Compare by content; a torch tensor equals the array that it was made from."""
     if isinstance(first, Mapping) or isinstance(second, Mapping):
@@ -152,6 +165,8 @@ def token_of(obs: Any) -> Any:
     which are cheap to compare. Whoever keeps a token keeps the tensor, too: its address could be
     given to another.
     """
+    if type(obs) is np.ndarray:
+        return None
     if isinstance(obs, Mapping):
         tokens = {key: token_of(part) for key, part in obs.items()}
         return tuple(tokens.items()) if any(t is not None for t in tokens.values()) else None

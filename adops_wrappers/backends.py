@@ -63,12 +63,14 @@ def cleared(array: Any, rows: Any, value: Any = 0) -> Any:
     """Return `array` with `value` in `rows`, or everywhere if `rows` is None."""
     if rows is None:
         return namespace(array).full_like(array, value)
+    if type(array) is np.ndarray:
+        return np.where(rows, value, array)
     return namespace(array).where(rows, _constant(array, value), array)
 
 
 def _constant(like: Any, value: Any) -> Any:
     """Return a number to be mixed with an array: for torch a tensor, which is made once."""
-    if type(like) is np.ndarray or not hasattr(like, "detach"):
+    if not hasattr(like, "detach"):
         return value
     return _constant_tensor(value, like.dtype, like.device)
 
@@ -93,12 +95,41 @@ def with_rows(array: Any, rows: Any, values: Any) -> Any:
     return result
 
 
-def with_entry(array: Any, index: int, value: Any) -> Any:
-    """Return `array` with one entry along its first axis replaced: in place, but for JAX."""
+def with_entry(array: Any, index: Any, value: Any) -> Any:
+    """Return `array` with entries along its first axis replaced: in place, but for JAX."""
     if hasattr(array, "at"):
         return array.at[index].set(value)
+    array = _writable(array)
     array[index] = value
     return array
+
+
+def with_added(array: Any, indices: Any, amounts: Any) -> Any:
+    """Return `array` with amounts added at indices, which may repeat: in place, but for JAX."""
+    if hasattr(array, "at"):
+        return array.at[indices].add(amounts)
+    if type(array) is np.ndarray:
+        np.add.at(array, indices, amounts)
+        return array
+    return _writable(array).index_add_(0, indices, amounts)
+
+
+def _writable(array: Any) -> Any:
+    """Return the array, or a copy if torch does not let it be changed any more.
+
+    That is so outside of `torch.inference_mode` with what was made in it.
+    """
+    if hasattr(array, "is_inference") and array.is_inference():
+        torch = sys.modules["torch"]
+        return array if torch.is_inference_mode_enabled() else array.clone()
+    return array
+
+
+def stable_order(keys: Any) -> Any:
+    """Return the indices that sort keys, equal ones in the order in which they stand."""
+    if type(keys) is np.ndarray:
+        return keys.argsort(kind="stable")
+    return namespace(keys).argsort(keys, stable=True)
 
 
 def mean_over(values: Any, rows: Any) -> Any:

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
-from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, to_host
+from adops_wrappers.arrays import BoolArray, FloatArray, columns_to_host, copy_observation, to_host
 from adops_wrappers.backends import HOST, Backend, backend_of, times, with_rows
 from adops_wrappers.bootstrap import IntBootstrap, next_value_int
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
@@ -273,7 +273,7 @@ class ShapingCore(KeepsSettings):
 
     def _show(self, transition: Transition) -> None:
         if self._backend is not HOST:
-            transition = Transition._make(map(to_host, transition))
+            transition = Transition._make(columns_to_host(transition))
         if any(observer.needs_observations for observer in self.observers):
             transition = transition._replace(
                 observation=to_host(self._acted_on),

@@ -55,20 +55,28 @@ class Whitening(nn.Module):
         self.register_buffer("scale", torch.ones(kept, dtype=dtype), persistent=False)
         self.empty = True
         """Whether there was no update yet."""
-        self._arrays = self.shift.numpy(), self.scale.numpy()
+        self._arrays: tuple[Any, Any] | None = None
         self.register_load_state_dict_post_hook(_after_loading)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
-    def update(self, batch: torch.Tensor) -> None:
-        """Update the moments with a batch of shape (rows, *shape) (Chan et al. 1979)."""
+    def update(self, batch: torch.Tensor, valid: torch.Tensor | None = None) -> None:
+        """Update the moments with the `valid` rows of a batch (Chan et al. 1979)."""
         # In place, here and in `forward`: fresh memory costs more than arithmetic on images. So the
         # merge is not that of `training.encoding`, on variances, nor the normaliser's, of numbers.
         values = batch.to(torch.float64, copy=True)
-        count = math.prod(values.shape[axis] for axis in self.axes)
-        mean = values.mean(dim=self.axes, keepdim=True)
-        deviation = values.sub_(mean).square_().sum(dim=self.axes, keepdim=True)
+        count: Any = math.prod(values.shape[axis] for axis in self.axes)
+        if valid is None:
+            values.sub_(mean := values.mean(dim=self.axes, keepdim=True))
+        else:
+            # To pick out the rows would wait for a device.
+            others = ~valid.reshape(-1, *[1] * (values.ndim - 1))
+            count = valid.sum() * (count // len(valid))
+            sums = values.masked_fill_(others, 0.0).sum(dim=self.axes, keepdim=True)
+            mean = sums / count.clip(1)
+            values.sub_(mean).masked_fill_(others, 0.0)
+        deviation = values.square_().sum(dim=self.axes, keepdim=True)
         gap = mean[0] - self.mean
-        total = self.count + count
+        total = (self.count + count).clip(1)
         self.deviation += deviation[0] + gap * gap * self.count * count / total
         self.mean += gap * count / total
         self.count += count
@@ -80,12 +88,14 @@ class Whitening(nn.Module):
         self.shift.copy_(self.mean)
         # A coordinate that has never varied is left at 0 rather than divided by 0.
         self.scale.copy_(torch.where(std > 1e-8, std, 1.0))
-        self._arrays = self.shift.cpu().numpy(), self.scale.cpu().numpy()
+        self._arrays = None
 
     def by_numpy(self, batch: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Return what `forward` does, of an array: torch takes longer with small ones."""
         if self.empty:
             return batch.astype(np.float32)
+        if self._arrays is None:
+            self._arrays = self.shift.cpu().numpy(), self.scale.cpu().numpy()
         shift, scale = self._arrays
         values = np.subtract(batch, shift, dtype=shift.dtype)
         values /= scale
@@ -131,11 +141,17 @@ class Encoder(nn.Module):
         self.plain = all(part.body is None for part in self.parts)
         """Whether there are no weights in it."""
 
-    def update(self, packed: Sequence[torch.Tensor]) -> None:
-        """Update the whitening with a batch."""
+    def update(self, packed: Sequence[torch.Tensor], valid: torch.Tensor | None = None) -> None:
+        """Update the whitening with a batch, or with the rows of it in `valid`."""
         for part, values in zip(self.parts, packed, strict=True):
             if isinstance(part, _BoxEncoder):
-                part.whitening.update(values)
+                part.whitening.update(values, valid)
+
+    def whiten_like(self, other: Encoder) -> None:
+        """Share the moments of another encoder of the same leaves."""
+        for part, its in zip(self.parts, other.parts, strict=True):
+            if isinstance(part, _BoxEncoder) and isinstance(its, _BoxEncoder):
+                part.whitening = its.whitening
 
     def inputs(self, packed: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return what `embed` takes: all that comes before the weights."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -54,27 +55,32 @@ class ObservationPacker:
             raise ValueError(f"The observation space {space} holds nothing to learn from.")
         self._described = [_Leaf.of(path, leaf) for path, leaf in self.leaves]
 
-    def pack(self, obs: Any) -> tuple[Packed, bool]:
-        """Return the arrays with a leading axis of rows, and whether `obs` was a batch."""
+    def pack(self, obs: Any, as_array: Callable[[Any], Any] = to_numpy) -> tuple[list[Any], bool]:
+        """Return arrays with a leading axis of rows, and whether `obs` was a batch.
+
+        `as_array` can leave tensors as they are.
+        """
         parts = [_pick(obs, leaf.path) for leaf in self._described]
         first, leaf = parts[0], self._described[0]
-        batched = not isinstance(first, str) and to_numpy(first).ndim > leaf.dimensions
+        batched = not isinstance(first, str) and as_array(first).ndim > leaf.dimensions
         return [
-            self._leaf_array(leaf, part, batched)
+            self._leaf_array(leaf, part, batched, as_array)
             for leaf, part in zip(self._described, parts, strict=True)
         ], batched
 
-    def _leaf_array(self, leaf: _Leaf, part: Any, batched: bool) -> npt.NDArray[Any]:
+    def _leaf_array(
+        self, leaf: _Leaf, part: Any, batched: bool, as_array: Callable[[Any], Any]
+    ) -> Any:
         if leaf.is_text:
             texts = list(part) if batched else [part]
             return np.stack([_word_bits(text) for text in texts])
-        array = to_numpy(part)
+        array = as_array(part)
         array = array if batched else array[None]
         if array.shape[1:] != leaf.shape:
             raise ValueError(
-                f"Got an observation of shape {to_numpy(part).shape} for the space {leaf.space}. "
-                "Give the space of one observation: env.observation_space of an Env, "
-                "env.single_observation_space of a VectorEnv."
+                f"Got an observation of shape {tuple(np.shape(part))} for the space "
+                f"{leaf.space}. Give the space of one observation: env.observation_space of an "
+                "Env, env.single_observation_space of a VectorEnv."
             )
         return array
 

@@ -23,7 +23,7 @@ from adops_wrappers.packing import ObservationPacker, Packed
 from adops_wrappers.regression import Regression
 from adops_wrappers.shaper import Transition
 from adops_wrappers.td_memory import Replay, Step
-from adops_wrappers.td_targets import Squares
+from adops_wrappers.td_targets import Squares, discrete
 from adops_wrappers.td_targets import lambda_returns as lambda_returns
 
 _BOOTSTRAPS = ("final", "reset", "none")
@@ -118,7 +118,7 @@ class TDCritic(CriticHandle, LearnsStreams):
     ) -> None:
         super().__init__()
         self.packer = ObservationPacker(observation_space)
-        self._actions = _discrete(action_space)
+        self._actions = discrete(action_space)
         self._given = Streams(gamma_ext, gamma_int, int_bootstrap)
         self._streams = self._given
         if gamma_ext is not None:
@@ -395,12 +395,3 @@ class TDCritic(CriticHandle, LearnsStreams):
         self._unseen = int(state["unseen"])
         self._paid = state.get("paid")  # version 0.2 did not keep it
         self.updated()
-
-
-def _discrete(space: gym.Space[Any] | None) -> gym.spaces.Discrete | None:
-    if space is None or isinstance(space, gym.spaces.Discrete):
-        return space
-    raise TypeError(
-        f"Q_E is learned for Discrete actions; action_space is {space}. Leave it out: V_E and V_I "
-        "need no actions."
-    )

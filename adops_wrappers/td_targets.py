@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
@@ -53,3 +54,13 @@ def lambda_returns(
         column[t] += weight[t] * column[t + 1]
     found: FloatArray = column.swapaxes(0, -1)
     return found
+
+
+def discrete(space: gym.Space[Any] | None) -> gym.spaces.Discrete | None:
+    """Return the space of actions for Q_E, or None for no Q_E."""
+    if space is None or isinstance(space, gym.spaces.Discrete):
+        return space
+    raise TypeError(
+        f"Q_E is learned for Discrete actions; action_space is {space}. Leave it out: V_E and V_I "
+        "need no actions."
+    )

@@ -105,6 +105,22 @@ def test_whitening_by_numpy() -> None:
     np.testing.assert_allclose(whitening(torch.as_tensor(images)), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("shape", "axes"), [((4,), ()), ((3, 5, 6), (1, 2))])
+def test_rows_under_a_mask_are_whitened_as_if_they_were_alone(
+    shape: tuple[int, ...], axes: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(0)
+    masked, picked = Whitening(shape, axes), Whitening(shape, axes)
+    for chance in (1.0, 0.0, 0.3, 0.8):
+        batch, rows = rng.normal(3.0, 2.0, (9, *shape)), rng.random(9) > chance
+        polluted = np.where(rows.reshape(-1, *[1] * len(shape)), batch, np.nan)
+        masked.update(torch.as_tensor(polluted), torch.as_tensor(rows))
+        if rows.any():
+            picked.update(torch.as_tensor(batch[rows]))
+        for name, values in picked.named_buffers():
+            torch.testing.assert_close(masked.get_buffer(name), values, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64, np.int64])
 def test_boxes_are_whitened_in_the_precision_that_holds_them(dtype: Any) -> None:
     encoder = Encoder(ObservationPacker(spaces.Box(0, 255, (4,), dtype)))

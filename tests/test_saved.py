@@ -21,6 +21,7 @@ from adops_wrappers import (
     IntrinsicRewardWrapper,
     LargestDisplacement,
     PBIMWrapper,
+    SimHashCount,
     StatesSeen,
     make_shaping,
 )
@@ -70,6 +71,8 @@ MAKERS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]] = {
     "normaliser, gamma": (IntrinsicReturnNormalizer, {"gamma": 0.99}, {"gamma": 0.9}),
     "normaliser, rule": (IntrinsicReturnNormalizer, {"rule": "std"}, {"rule": "rms"}),
     "counts, key": (CountBonus, {"key": None}, {"key": str}),
+    "SimHash, bits": (SimHashCount, {"bits": 30}, {"bits": 31}),
+    "SimHash, features": (SimHashCount, {"features": None}, {"features": abs}),
     "episodic counts, key": (EpisodicCountBonus, {"key": None}, {"key": str}),
     "BAMPF, gamma": (BAMPF, {"gamma": 0.99}, {"gamma": 0.9}),
     "BAMPF, episodic": (BAMPF, {"episodic": False}, {"episodic": True}),

@@ -11,7 +11,7 @@ import numpy as np
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray
-from adops_wrappers.backends import backend_of, mean_over, namespace, root
+from adops_wrappers.backends import HOST, backend_of, cleared, kept, namespace, root
 from adops_wrappers.shaper import restore_array, saved_array
 
 Rule = Literal["std", "rms"]
@@ -77,11 +77,17 @@ class IntrinsicReturnNormalizer(KeepsSettings):
         self._moments = _Moments()
         self._collected = _Moments()
         self._provisional = False
+        self._counts_from: float | None = None
+        """On a device, where every G goes into the moments at once: how many must be there."""
 
     @property
     def scale(self) -> Any:
         """What F is divided by; 0 while it is not known. On a device, a tensor."""
-        return self._moments.std if self.rule == "std" else self._moments.rms
+        moments = self._moments
+        size = moments.std if self.rule == "std" else moments.rms
+        if self._counts_from is None:
+            return size
+        return kept(size, moments.count >= self._counts_from)
 
     def __call__(self, intrinsic: Any, valid: BoolArray | None = None) -> FloatArray:
         """Return F / scale for one step of all environments; rows not `valid` leave no trace."""
@@ -96,34 +102,51 @@ class IntrinsicReturnNormalizer(KeepsSettings):
             old = self.returns = backend.moved(self.returns)
             rows = backend.masks(np.ones(self.num_envs)) if valid is None else valid
             returns = backend.xp.where(rows, self.gamma * old + values, old)
-            self._collected.add(returns, rows)
+            new = _Moments.of(returns, rows)
+            unseen = backend is not HOST and self.update_mode == "step"
+            if unseen:
+                self._begin_on_device()
+            (self._moments if unseen else self._collected).merge(new)
             self.returns = returns
-            if self.update_mode == "step":
+            if not unseen and self.update_mode == "step":
                 self._update_when_warm()
         scale = self.scale
+        paid: FloatArray
         if isinstance(scale, float):
-            return values / scale if scale > 0.0 else np.zeros(self.num_envs)
-        # Nobody has looked whether the scale has left float64: it must not pay 0 in silence.
-        paid = values / backend.xp.where(backend.xp.isfinite(scale), scale, math.nan)
-        normalized: FloatArray = backend.xp.where(scale > 0.0, paid, 0.0)
-        return normalized
+            paid = values / scale if scale > 0.0 else backend.xp.zeros_like(values)
+        else:
+            # Nobody has looked whether the scale has left float64. If so this is not a number,
+            # which the checks of the stack find: it must not pay 0 in silence.
+            paid = cleared(values / scale + (scale - scale), scale == 0.0)
+        return paid
 
     def _update_when_warm(self) -> None:
-        warm_up = self.warm_up * self.num_envs
-        if isinstance(self._collected.count, float):
-            if self._moments.count > 0 or self._collected.count >= warm_up:
-                self.update()
-            return
-        # On a device: without looking whether it is.
-        warm = (self._moments.count > 0) | (self._collected.count >= warm_up)
-        before, collected = self._moments, self._collected
-        self.update()
-        self._moments = self._moments.where(warm, before)
-        self._collected = self._collected.where(warm, collected)
+        self._look()
+        if self._moments.count > 0 or self._collected.count >= self.warm_up * self.num_envs:
+            self.update()
+
+    def _begin_on_device(self) -> None:
+        """Let every G go into the moments, since nobody looks whether the warm-up is over."""
+        if self._counts_from is None:
+            known = self._moments.count > 0
+            self._counts_from = 1.0 if known else float(self.warm_up * self.num_envs)
+            self._moments.merge(self._collected)
+            self._collected = _Moments()
+        if self._provisional:
+            self._moments, self._provisional = _Moments(), False
+
+    def _look(self) -> None:
+        """Bring to the host what a device has, and tell whether it counts yet."""
+        if self._counts_from is not None:
+            seen, empty = _Moments(*self._moments.as_list()), _Moments()
+            counts = seen.count >= self._counts_from
+            self._moments, self._collected = (seen, empty) if counts else (empty, seen)
+            self._counts_from = None
 
     @property
     def collected(self) -> list[float]:
         """Count, mean and sum of squared deviations of the returns since the last update."""
+        self._look()
         return self._collected.as_list()
 
     def update(self, collected: Iterable[Sequence[float]] | None = None) -> None:
@@ -133,6 +156,7 @@ class IntrinsicReturnNormalizer(KeepsSettings):
             collected: What to take instead of this object's own `collected`. Processes that
                 share a run give `collected` of all of them, in one order, and so scale alike.
         """
+        self._look()
         new = _Moments()
         if collected is None:
             new.merge(self._collected)
@@ -151,11 +175,13 @@ class IntrinsicReturnNormalizer(KeepsSettings):
         For a scale that random actions have started: as soon as there are returns of the agent,
         those alone count.
         """
+        self._look()
         self.returns = np.zeros(self.num_envs)
         self._collected, self._provisional = _Moments(), True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the filter and the moments."""
+        self._look()
         return {
             **self.settings_state(),
             "returns": saved_array(self.returns),
@@ -176,6 +202,7 @@ class IntrinsicReturnNormalizer(KeepsSettings):
         self._moments = _Moments(*state["moments"])
         self._collected = _Moments(*state["collected"])
         self._provisional = bool(state.get("provisional", False))
+        self._counts_from = None
 
 
 class _Moments:
@@ -202,43 +229,48 @@ class _Moments:
             return math.hypot(self.std, self.mean)
         return namespace(self.count).hypot(self.std, self.mean)
 
-    def add(self, values: Any, rows: BoolArray) -> None:
-        """Take in the values of some rows."""
-        if type(values) is np.ndarray:
-            if len(values := values[rows]):
-                with np.errstate(over="ignore", invalid="ignore"):  # `merge` says it in words
-                    mean = float(values.mean())
-                    deviation = float(((values - mean) ** 2).sum())
-                self.merge(_Moments(float(len(values)), mean, deviation))
-            return
-        where, mean = namespace(values).where, mean_over(values, rows)
-        deviation = where(rows, (values - mean) ** 2, 0.0).sum()
-        self.merge(_Moments(where(rows, values * 0.0 + 1.0, 0.0).sum(), mean, deviation))
+    @classmethod
+    def of(cls, values: Any, rows: BoolArray) -> _Moments:
+        """Return the moments of the values of some rows."""
+        if type(values) is not np.ndarray:
+            count = namespace(values).sum(rows, dtype=values.dtype)
+            mean = (values * rows).sum() / count.clip(1)
+            gaps = namespace(values).where(rows, values, mean) - mean
+            return cls(count, mean, gaps @ gaps)
+        if not len(values := values[rows]):
+            return cls()
+        with np.errstate(over="ignore", invalid="ignore"):  # `merge` says it in words
+            mean = float(values.mean())
+            return cls(float(len(values)), mean, float(((values - mean) ** 2).sum()))
 
     def merge(self, other: _Moments) -> None:
         """Take in the moments of other values."""
-        count, on_host = self.count + other.count, isinstance(other.count, float)
-        if on_host and count == 0.0:
+        count = self.count + other.count
+        if not isinstance(count, float):
+            self._merge_on_device(count, other)
             return
-        least_one = count if on_host else count.clip(1.0)
+        if count == 0.0:
+            return
         gap = other.mean - self.mean
-        between = gap * gap * self.count * other.count / least_one
+        between = gap * gap * self.count * other.count / count
         # In this order, as 0.2 added them: runs are compared to the last digit.
         deviation = self.deviation + (other.deviation + between)
-        if on_host and not math.isfinite(deviation):
+        if not math.isfinite(deviation):
             raise OverflowError(
                 f"The discounted return of F is about {other.mean:.3g} now, and its square leaves "
                 "float64, so that it cannot be brought to unit size. Divide F by its order of "
                 "magnitude in the source; check the source if F should not be that large."
             )
         self.deviation = deviation
-        self.mean = self.mean + gap * other.count / least_one
+        self.mean = self.mean + gap * other.count / count
         self.count = count
 
-    def where(self, condition: Any, otherwise: _Moments) -> _Moments:
-        """Return these moments where a condition on a device holds, and others elsewhere."""
-        where = namespace(condition).where
-        return _Moments(*(where(condition, *pair) for pair in zip(self, otherwise, strict=True)))
+    def _merge_on_device(self, count: Any, other: _Moments) -> None:
+        gap = other.mean - self.mean
+        step = gap * (other.count / count.clip(1))
+        self.deviation = self.deviation + other.deviation + gap * step * self.count
+        self.mean = self.mean + step
+        self.count = count
 
     def as_list(self) -> list[float]:
         return [float(value) for value in self]

@@ -10,7 +10,8 @@ import torch
 
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
-from adops_wrappers.arrays import BoolArray, FloatArray
+from adops_wrappers.arrays import BoolArray, FloatArray, to_numpy
+from adops_wrappers.backends import is_tensor
 from adops_wrappers.intrinsic.knowledge import of_every_row
 from adops_wrappers.intrinsic.rnd import RND
 
@@ -67,16 +68,18 @@ class PredictionKnowledge(KeepsSettings):
         self, obs: Any, action: Any, next_obs: Any, valid: bool | BoolArray = True
     ) -> float | FloatArray:
         """Return φ after these transitions, the same for every row."""
+        if is_tensor(valid):
+            valid = to_numpy(valid)
         if not self.frozen and np.any(valid):
-            before = self._learned()
+            before = self.rnd.updates
             self.rnd(obs, action, next_obs, valid)
+            if self.first_errors.device != self.rnd.device:  # it has followed the observations
+                self.first_errors = self.first_errors.to(self.rnd.device)
+                self.kept = [part.to(self.rnd.device) for part in self.kept]
             self._take_probes(next_obs, valid)
-            if self._learned() != before:  # the errors have changed
+            if self.rnd.updates != before:  # the errors have changed
                 self.largest = max(self.largest, self._share())
         return of_every_row(self.scale * self.largest, valid)
-
-    def _learned(self) -> int:
-        return sum(weight._version for weight in self.rnd.predictor.parameters())
 
     def _take_probes(self, batch: Any, valid: bool | BoolArray) -> None:
         room = self.probes - len(self.first_errors)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from adops_wrappers.arrays import BoolArray, FloatArray, to_float64, to_numpy
+from adops_wrappers.backends import is_tensor
 
 
 class RLLTESource:
@@ -30,7 +31,7 @@ class RLLTESource:
     rllte does not know dummy reset steps: vector envs must run SAME_STEP or DISABLED. Rewards
     are passed as 0, since no module reads them; `terminateds` says where an episode ended,
     for either reason. In `evaluation_mode` a copy of the module answers, and the module itself
-    does not change.
+    does not change. Tensors on a device are copied to the host.
 
     Args:
         module: An rllte reward module, such as `rllte.xplore.reward.RND(envs, ...)`.
@@ -61,6 +62,7 @@ class RLLTESource:
         ended: bool | BoolArray = False,
     ) -> FloatArray:
         """Return F of one step of all environments."""
+        valid, ended = (to_numpy(m) if is_tensor(m) else m for m in (valid, ended))
         rows = np.atleast_1d(valid)
         if not rows.all():
             raise ValueError(

@@ -163,12 +163,10 @@ class Run:
             modules = [part for part in parts.values() if isinstance(part, nn.Module)]
             self._dir.check_space(disk_needed(modules, self.args.total_iterations))
 
-    def judge(
-        self, deltas: Array, values: Array, rewards: Array, after: Array, *ends: Array
-    ) -> Any:
+    def judge(self, delta: Array, value: Array, reward: Array, after: Array, *ends: Array) -> Any:
         """Return what the returns so far say of the critic, after a rollout of (steps, 2, envs)."""
-        streams = (part[: len(deltas), 0] for part in (deltas, values, rewards, after))
-        steps = self.ranks.side_by_side_on_main(*streams, *ends)
+        task = (part[: len(delta), 0] for part in (delta, value, reward, after))
+        steps = self.ranks.side_by_side_on_main(*task, *ends)
         if self.ranks.main:
             self._meter.rollout(*steps)
         return self._meter.metrics()

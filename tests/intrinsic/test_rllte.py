@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 from adops_wrappers import GRMWrapper, IntrinsicRewardWrapper, evaluation_mode  # noqa: E402
 from adops_wrappers.intrinsic.rllte import RLLTESource  # noqa: E402
 from tests import toolkit as tk  # noqa: E402
+from tests.tensors import TensorWalk, as_arrays, play  # noqa: E402
 
 RLLTE = importlib.util.find_spec("rllte") is not None
 SAMPLES = {"observations", "actions", "rewards", "terminateds", "truncateds", "next_observations"}
@@ -40,6 +41,16 @@ class Double:
         assert samples["observations"].shape == (1, self.n_envs, 3)
         assert samples["rewards"].shape == (1, self.n_envs)
         return samples["next_observations"].sum(-1) - samples["observations"].sum(-1)
+
+
+def test_tensors_of_an_env_are_handed_on_as_arrays_are() -> None:
+    found = []
+    for device in ("cpu", None):
+        env = IntrinsicRewardWrapper(TensorWalk(device, num_envs=3), RLLTESource(Double(3)))
+        env.reset(seed=0)
+        found.append(as_arrays(play(env, 12)))
+    assert found[1].std() > 0.0
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("copy", [True, False])

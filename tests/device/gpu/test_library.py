@@ -20,9 +20,9 @@ from adops_wrappers import (
 )
 from adops_wrappers.intrinsic.rnd import RND
 from tests.device import simulated_gpu
+from tests.test_critic import assert_steps_are_noticed
 from tests.vector.test_tensors import (
     MODES,
-    ROUNDING,
     TensorEnv,
     assert_rows_can_be_reset,
     assert_same_as_arrays,
@@ -150,19 +150,23 @@ def test_a_critic_may_answer_with_tensors_of_the_device() -> None:
     assert np.isfinite(play(env, 20)).all()
 
 
+def test_steps_of_optimisers_on_the_device_are_noticed() -> None:
+    assert_steps_are_noticed("cuda")
+
+
 # Envs on the device
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("method", SHAPINGS)
 def test_envs_on_the_device_give_what_others_give(method: str, mode: AutoresetMode) -> None:
+    """The others are tensors of the CPU, which other tests compare with arrays."""
     found = []
     for device in DEVICES:
-        env = scripted(mode=mode)
-        env = TensorEnv(env, device) if device == "cuda" else env
+        env = TensorEnv(scripted(mode=mode), device)
         source = rnd(env.single_observation_space, device)
         found.append(play(stack(env, method, device, source), 30))
-    np.testing.assert_allclose(*found, **ROUNDING)
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("kind", ["box", "discrete", "dict", "tuple"])
