@@ -4,7 +4,7 @@
     python examples/ppo_on_device.py --shaping none   # the raw bonus: it goes on to ring the bell
 
 Thousands of agents walk from the start to the goal past a bell. The bonus pays each time the bell
-is reached, so that laps around it pay more than arriving. It begins after 15 rollouts, in which
+is reached, so that laps around it pay more than arriving. It begins after ten rollouts, in which
 the agent learns what the task pays. The env steps in torch, on the CPU, or on a GPU with `--device
 cuda`. The lines marked `# shaped` are all that distinguishes this script from PPO on the raw bonus.
 It needs `pip install adops-wrappers[torch]`, and prints the mean extrinsic return of the episodes
@@ -31,7 +31,7 @@ from adops_wrappers import (
 from adops_wrappers.envs import GalleryTensorEnv, get_world
 
 GAMMA, LAMBDA, CLIP, ENTROPY = 0.9, 0.95, 0.2, 0.01
-ENVS, ROLLOUT, EPOCHS, MINIBATCHES, QUIET = 2048, 16, 4, 4, 15
+ENVS, ROLLOUT, EPOCHS, MINIBATCHES, QUIET = 2048, 16, 4, 4, 10
 WORLD = get_world("LoopFarm")
 BELL = [WORLD.plan[row][column] for row, column in WORLD.cells].index("B")
 """Where an observation says that the agent is at the bell."""
@@ -66,7 +66,7 @@ def make_env(args: argparse.Namespace, critic: CriticHandle) -> Any:
     settings: dict[str, Any] = {"add_to_reward": False}
     if args.shaping == "adops":
         # Two value heads with one discount, both ending where the episode terminates.
-        settings |= {"gamma": GAMMA}  # shaped
+        settings |= {"gamma": GAMMA, "epsilon": 0.05}  # shaped
     return make_shaping(args.shaping, env, critic, **settings)  # shaped
 
 

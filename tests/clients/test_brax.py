@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("brax")
 
-from adops_wrappers import ADOPSWrapper, CriticHandle  # noqa: E402
-from tests.clients.guide import defined_in_guide  # noqa: E402
+from adops_wrappers import ADOPSWrapper, CriticHandle
+from tests.clients.guide import defined_in_guide
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ROWS, LENGTH, STEPS, GAMMA = 4, 5, 17, 0.9

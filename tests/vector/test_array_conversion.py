@@ -85,8 +85,7 @@ def test_the_converters_cannot_read_object_arrays_themselves() -> None:
     env = SyncVectorEnv(
         [lambda: tk.ScriptedEnv(longest=2)] * ROWS, autoreset_mode=AutoresetMode.SAME_STEP
     )
-    plain = NumpyToTorch(env)
+    plain, still = NumpyToTorch(env), torch.zeros(ROWS, dtype=torch.int64)
     plain.reset(seed=0)
     with pytest.raises(BufferError):
-        for _ in range(3):
-            plain.step(torch.zeros(ROWS, dtype=torch.int64))
+        [plain.step(still) for _ in range(3)]

@@ -72,9 +72,7 @@ def test_a_bonus_of_the_env_on_another_device_is_an_error_that_names_both() -> N
 
 def test_after_the_error_a_full_reset_goes_on() -> None:
     place = [META]
-    env = ADOPSWrapper(
-        TensorWorld(), lambda obs: (torch.zeros(8, device=place[0]),) * 2, gamma=0.9
-    )
+    env = ADOPSWrapper(TensorWorld(), lambda obs: (torch.zeros(8, device=place[0]),) * 2, gamma=0.9)
     env.reset()
     with pytest.raises(TypeError):
         env.step(ACTIONS)
@@ -87,13 +85,13 @@ def test_after_the_error_a_full_reset_goes_on() -> None:
 def test_rewards_that_require_grad_are_an_error(wrap: str) -> None:
     env: Any = TensorWorld()
     env.rewards.requires_grad_()
+    if wrap == "shaping":
+        env = make_shaping("adops", env, CriticHandle(zeros), gamma=0.9)
+    else:
+        env = IntrinsicRewardWrapper(env, lambda s, a, after: after[:, 0])
+    env.reset()
     with pytest.raises(TypeError, match=r"require grad.*torch.no_grad\(\)"):
-        if wrap == "shaping":
-            step(env)
-        else:
-            env = IntrinsicRewardWrapper(env, lambda s, a, after: after[:, 0])
-            env.reset()
-            env.step(ACTIONS)
+        env.step(ACTIONS)
 
 
 def test_values_and_bonuses_that_require_grad_lose_it() -> None:
@@ -107,7 +105,7 @@ def test_values_and_bonuses_that_require_grad_lose_it() -> None:
 
     env: Any = TensorWorld()
     env.bonus.requires_grad_()
-    obs, reward, _, _, info = step(env, critic)
+    _, reward, _, _, info = step(env, critic)
     assert not reward.requires_grad
     floats = [value for value in info.values() if value.dtype.is_floating_point]
     kept = [value for value in floats if value.data_ptr() != env.last[1].data_ptr()]
