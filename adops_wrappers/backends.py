@@ -295,8 +295,11 @@ class _Torch(Backend):
 class _Jax(Backend):
     def __init__(self, device: Any) -> None:
         self.xp, self.device = sys.modules["jax.numpy"], device
-        # float64 if jax_enable_x64 is set.
-        self._widest = self.xp.result_type(float)
+
+    @property
+    def _widest(self) -> Any:
+        """float64 while jax_enable_x64 is set, which a process may change between two stacks."""
+        return self.xp.result_type(float)
 
     def floats(self, what: str, values: Any) -> Any:
         if is_tensor(values) and (namespace(values) is not self.xp or values.device != self.device):
