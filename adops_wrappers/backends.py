@@ -354,7 +354,8 @@ def _backend(name: str, device: Any) -> Backend:
 
 def _elsewhere(what: str, values: Any, here: Backend) -> TypeError:
     return TypeError(
-        f"{what} must be where the env's rewards are, but it is {backend_of(values)} and the "
-        f"rewards are {here}. Move the one to the other: the network with .to(device), or the env "
-        "with gymnasium's NumpyToTorch or JaxToTorch below the wrappers of this package."
+        f"{what} must be where the env's rewards and the critic's other values are, but it is "
+        f"{backend_of(values)} and they are {here}. Move one to the other: the network with "
+        ".to(device), or the env with gymnasium's NumpyToTorch or JaxToTorch below the wrappers of "
+        "this package."
     )

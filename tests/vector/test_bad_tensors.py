@@ -42,7 +42,7 @@ def test_a_critic_on_another_device_is_an_error_that_names_both(elsewhere: str) 
         answer["q_ext"] = torch.zeros(8, 3)
         return tuple(v.to(META) if key in wrong else v for key, v in answer.items())
 
-    message = rf"The critic's {wrong[0]} must be .* is torch on meta and the rewards are torch on "
+    message = rf"The critic's {wrong[0]} must be .* is torch on meta and they are torch on "
     with pytest.raises(TypeError, match=message + "cpu"):
         step(TensorWorld(), critic)
 
