@@ -64,6 +64,15 @@ def test_printed_results_are_true(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert checked >= 6
 
 
+def test_the_site_has_three_parts_and_every_page_one_place() -> None:
+    yaml = pytest.importorskip("yaml")
+    [use, research, internals] = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    assert [*use, *research, *internals] == ["Use", "Research", "Internals"]
+    placed = re.findall(r"'([\w/]+\.md)'", str([use, research, internals]))
+    docs = ROOT / "docs"
+    assert sorted(placed) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
+
+
 def test_pages_show_committed_pictures_and_pages() -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         for target in re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text()):
