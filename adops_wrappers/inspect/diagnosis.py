@@ -180,8 +180,9 @@ def _hidden_ends(recording: Recording) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "Episode ends are hidden from the shaping wrapper",
-            f"A TimeLimit or a similar wrapper above it ended {counted(hidden, 'episode')}: debts are "
-            "not settled there, and V(s′) is wrong. Put that wrapper below the shaping wrapper.",
+            f"A TimeLimit or a similar wrapper above it ended {counted(hidden, 'episode')}: debts "
+            "are not settled there, and V(s′) is wrong. Put that wrapper below the shaping "
+            "wrapper.",
         )
 
 
@@ -194,9 +195,9 @@ def _returns(recording: Recording) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "The episodes earn nothing",
-            f"In {unpaid} of {counted(len(returns), 'episode')} that ended, R was 0 at every step. If "
-            "the agent was better than that in training, it has unlearned the task: the report of "
-            "its run shows the best return.",
+            f"In {unpaid} of {counted(len(returns), 'episode')} that ended, R was 0 at every step. "
+            "If the agent was better than that in training, it has unlearned the task: the report "
+            "of its run shows the best return.",
         )
     else:
         yield fine(

@@ -1,4 +1,4 @@
-"""Every finding of the diagnosis has a section on the troubleshooting page, and nothing else does."""
+"""Every finding of the diagnosis has a section on the troubleshooting page."""
 
 from __future__ import annotations
 
