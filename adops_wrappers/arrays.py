@@ -165,6 +165,8 @@ def token_of(obs: Any) -> Any:
     which are cheap to compare. Whoever keeps a token keeps the tensor, too: its address could be
     given to another.
     """
+    if type(obs) is np.ndarray:
+        return None
     if isinstance(obs, Mapping):
         tokens = {key: token_of(part) for key, part in obs.items()}
         return tuple(tokens.items()) if any(t is not None for t in tokens.values()) else None

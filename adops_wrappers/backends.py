@@ -63,12 +63,14 @@ def cleared(array: Any, rows: Any, value: Any = 0) -> Any:
     """Return `array` with `value` in `rows`, or everywhere if `rows` is None."""
     if rows is None:
         return namespace(array).full_like(array, value)
+    if type(array) is np.ndarray:
+        return np.where(rows, value, array)
     return namespace(array).where(rows, _constant(array, value), array)
 
 
 def _constant(like: Any, value: Any) -> Any:
     """Return a number to be mixed with an array: for torch a tensor, which is made once."""
-    if type(like) is np.ndarray or not hasattr(like, "detach"):
+    if not hasattr(like, "detach"):
         return value
     return _constant_tensor(value, like.dtype, like.device)
 

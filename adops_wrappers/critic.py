@@ -7,9 +7,11 @@ import sys
 import weakref
 from collections.abc import Callable
 from multiprocessing import current_process
-from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
+from adops_wrappers._changes import changes_of, watch_optimizers
 from adops_wrappers.arrays import (
     BoolArray,
     copy_observation,
@@ -85,7 +87,7 @@ class CriticHandle:
         """Tensors on a device to which the answer belongs; see `token_of`."""
         self.parameters: list[Any] = []
         """The network's, where they can be found: whether they have changed can be seen."""
-        self._parameter_versions = 0
+        self._parameter_changes = 0
         self.version = 0
         """Grows with every call of `register` and `updated`."""
         if fn is not None:
@@ -117,12 +119,12 @@ class CriticHandle:
                 checks.report()
         self.version += 1
         if self.parameters:
-            self._parameter_versions = sum(map(_version_of, self.parameters))
+            self._parameter_changes = changes_of(self.parameters)
         self._forget()
 
     def notice_update(self) -> None:
         """Call `updated` if the network's parameters have changed and nobody has said so."""
-        if sum(map(_version_of, self.parameters)) != self._parameter_versions:
+        if changes_of(self.parameters) != self._parameter_changes:
             self.updated()
 
     def _forget(self) -> None:
@@ -140,7 +142,11 @@ class CriticHandle:
         return self._answer_to(obs, unchanging=False)
 
     def _answer_to(self, obs: Any, *, unchanging: bool, given: Any = None) -> Any:
-        if self._has_answer and self._recognises(obs, given):
+        if self._has_answer and (
+            same_observation(self._seen, obs)
+            if type(obs) is np.ndarray
+            else self._recognises(obs, given)
+        ):
             return self._answer
         answer = self.evaluate(obs)
         if self.remembers:
@@ -166,7 +172,7 @@ class CriticHandle:
         and with it `given`, the tensor that the agent has of the same observation.
         """
         self._answer, self._has_answer = answer, True
-        if (token := token_of(obs)) is not None:
+        if type(obs) is not np.ndarray and (token := token_of(obs)) is not None:
             self._seen, self._tokens = (obs, given), (token, token_of(given))
         else:
             # A copy: envs with copy=False write the next observation into the same array.
@@ -274,7 +280,7 @@ class CriticHandle:
                 "fn(obs) -> (value_ext, value_int) before stepping the env."
             )
         # A network with preallocated outputs is about to overwrite the answer in memory.
-        self._forget()
+        self._has_answer, self._seen, self._answer, self._tokens = False, None, None, ()
         return without_gradients(self._fn, obs)
 
     def estimate(
@@ -324,12 +330,9 @@ def _parameters_of(fn: Any) -> list[Any]:
     module = getattr(fn, "__self__", fn)
     if torch is None or not isinstance(module, torch.nn.Module):
         return []
+    watch_optimizers()
     # Parameters made in inference mode count no changes.
     return [weight for weight in module.parameters() if not weight.is_inference()]
-
-
-_version_of = attrgetter("_version")
-"""How often a tensor has been changed in place, as optimisers do."""
 
 
 def as_handle(critic: Any) -> CriticHandle:

@@ -271,6 +271,28 @@ def test_the_agents_own_loop_needs_no_no_grad(registered: str) -> None:
     assert agent(obs)[0].requires_grad
 
 
+def assert_steps_are_noticed(device: str, **settings: Any) -> None:
+    """Of the optimiser of these parameters, whatever it does to their versions, and of no other."""
+    torch = pytest.importorskip("torch")
+    agent, other = torch.nn.Linear(4, 2).to(device), torch.nn.Linear(4, 2).to(device)
+    own, foreign = (
+        torch.optim.Adam(network.parameters(), lr=0.1, **settings) for network in (agent, other)
+    )
+    critic = CriticHandle(agent)
+    obs = torch.ones(3, 4, device=device)
+    for optimizer, network, noticed in ((foreign, other, False), (own, agent, True)) * 2:
+        before = critic(obs)
+        network(obs).sum().backward()
+        optimizer.step()
+        assert (critic(obs) is not before) == noticed
+        assert torch.equal(critic(obs), agent(obs))
+
+
+@pytest.mark.parametrize("settings", [{}, {"foreach": True}, {"fused": True}])
+def test_steps_of_all_kinds_of_optimisers_are_noticed(settings: dict[str, Any]) -> None:
+    assert_steps_are_noticed("cpu", **settings)
+
+
 @pytest.mark.parametrize("registered", ["module", "method"])
 def test_an_update_that_nobody_announced_is_noticed(registered: str) -> None:
     torch = pytest.importorskip("torch")

@@ -30,7 +30,7 @@ from adops_wrappers import (
     next_value_int,
 )
 from adops_wrappers.shaping.advantage import AdvantageFloor
-from adops_wrappers.training.acting import Actor, fetch_scores
+from adops_wrappers.training.acting import Actor, LooksAhead
 from adops_wrappers.training.args import Auto, ScriptArgs, read_command_line
 from adops_wrappers.training.distributed import Ranks
 from adops_wrappers.training.encoding import Encoder, Whitening
@@ -290,18 +290,20 @@ class RNDBonus:
         networks = make_rnd_networks(encoder.rnd_shape, hidden, slope)
         to_device = {"device": encoder.device, "memory_format": torch.channels_last}
         self.target, self.predictor = (network.to(**to_device) for network in networks)
-        self.encoder, self.steps, self.t, self.fetch = encoder, steps, 0, fetch_scores
+        self.encoder, self.steps, self.t = encoder, steps, 0
+        self.prepared: Array | None = None
         self.whitening = Whitening(encoder.rnd_shape, encoder.device)
         make = partial(torch.zeros, device=encoder.device)
         dtype = torch.float32 if encoder.device.type == "cpu" else encoder.dtype
         self.inputs = make((steps, num_envs, *encoder.rnd_shape), dtype=dtype)
         self.targets = make((steps, num_envs, self.target[-1].out_features))
 
-    @torch.inference_mode()
-    def reward(self, obs: Array, action: Array, next_obs: Array, ended: Any = None) -> Array:
-        """Score one vector step."""
-        return self.fetch(next_obs, ended, *self.score(next_obs))
+    def reward(self, obs: Array, action: Array, next_obs: Array) -> Array:
+        """Return the scores of one vector step, which may have been prepared."""
+        scores, self.prepared = self.prepared, None
+        return self.score(next_obs)[1].cpu().numpy() if scores is None else scores
 
+    @torch.inference_mode()
     def score(self, next_obs: Array) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the encoded observations and F, and keep what `loss` needs."""
         stored = self.encoder.encode(next_obs)
@@ -347,7 +349,7 @@ def warm_up(args: Args, envs: VectorEnv, learner: Learner, ranks: Ranks) -> None
         with torch.inference_mode():
             for x in last:
                 white = bonus.whitening(x)
-                normalizer(bonus.error(white, bonus.target(white)).cpu())
+                normalizer(bonus.error(white, bonus.target(white)).cpu().numpy())
         normalizer.update(ranks.gather(normalizer.collected))
         normalizer.restart()
 
@@ -370,14 +372,20 @@ class Learner:
             self.source = CountBonus(key=encoder.count_key)
         elif args.bonus == "rnd":
             rnd = RNDBonus(encoder, args.mlp_hidden, args.num_steps, envs, args.rnd_slope)
-            self.source, rnd.fetch = rnd, self.actor.fetch_scores  # with V in one copy
-            rnd.score = clock.timed("bonus", rnd.score)
+            self.source, rnd.score = rnd, clock.timed("bonus", rnd.score)
             for part in ("target", "predictor", "whitening"):
                 self.parts[part] = getattr(rnd, part)
             rnd.predictor = compiled(rnd.predictor)
         auto, rule = "std" if args.bonus == "rnd" else "rms", args.normalize_intrinsic
         scale = partial(IntrinsicReturnNormalizer, envs, gamma=args.gamma_int, update="manual")
         self.normalizer = None if rule == "no" else scale(rule=auto if rule == "auto" else rule)
+
+    def prepare(self, obs: Array) -> None:
+        """Score and value what all envs show now: one pass of each network, one copy to the host.
+
+        The stack asks for both before the step returns, and the agent acts on it in the next.
+        """
+        self.source.prepared = self.actor.prepare(obs, *self.source.score(obs))
 
 
 def gae(
@@ -437,8 +445,9 @@ def learn(args: Args, run: Run) -> None:
     parameters = [p for network in networks for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=args.adam_eps, fused=True)
     statistics = with_statistics(base, args, encoder.kind, args.end_at_truncation)
+    below = statistics if rnd is None else LooksAhead(statistics, learner.prepare)
     with exit_on(ValueError):
-        envs = wrap_stack(args, statistics, learner)
+        envs = wrap_stack(args, below, learner)
     stages, agent = Stages(args), learner.agent
     floors = {"floor of pi_EI": AdvantageFloor(), "floor of pi_E": AdvantageFloor()}
 
@@ -448,7 +457,7 @@ def learn(args: Args, run: Run) -> None:
         if rnd is not None and args.obs_norm_init_iterations:
             warm_up(args, base, learner, ranks)
         envs.reset(seed=args.seed + ranks.first_env)
-    next_obs = statistics.last_obs
+    next_obs = envs.episodes.last_obs
 
     # Storage for this rank's envs; `batch` counts the rows of all ranks
     steps, num_envs, batch = args.num_steps, ranks.num_envs, args.num_steps * args.num_envs
@@ -473,6 +482,7 @@ def learn(args: Args, run: Run) -> None:
             stored[t], logits[t] = answer.stored, answer.logits
             values[t] = answer.value_ext, answer.value_int
             actions[t] = actor.act(answer)
+            # Within the step, `prepare` runs; critic and bonus then have what the stack asks for.
             next_obs, _, terminated[t], truncated[t], info = envs.step(actions[t] + first)
             rewards[t] = info["extrinsic_reward"], info["intrinsic_reward"]
             raw[t], correction[t] = info["raw_intrinsic_reward"], info["shaping_correction"]

@@ -317,7 +317,7 @@ def warm_up(args: Args, envs: VectorEnv, learner: Learner, ranks: Ranks) -> None
         with torch.inference_mode():
             for x in last:
                 white = bonus.whitening(x)
-                normalizer(bonus.error(white, bonus.target(white)).cpu())
+                normalizer(bonus.error(white, bonus.target(white)).cpu().numpy())
         normalizer.update(ranks.gather(normalizer.collected))
         normalizer.restart()
 

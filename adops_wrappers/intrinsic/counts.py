@@ -57,7 +57,7 @@ class CountBonus(KeepsSettings):
         self, obs: Any, action: Any, next_obs: Any, valid: bool | BoolArray = True
     ) -> float | FloatArray:
         """Return the bonus of one observation, or of a batch where `valid` is a mask."""
-        if is_tensor(valid):
+        if not isinstance(valid, np.ndarray) and is_tensor(valid):
             valid = to_numpy(valid)
         if isinstance(valid, np.ndarray):
             visits = self._visits(self._batch_keys(next_obs, len(valid)), valid.tolist())

@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import Unpack
 
 from adops_wrappers import _checks
-from adops_wrappers.backends import at_least, at_most, kept, namespace, times
+from adops_wrappers.backends import at_least, at_most, kept, namespace
 from adops_wrappers.critic import AnyCritic
 from adops_wrappers.methods import Method, declare
 from adops_wrappers.shaper import FloatArray, Shaper, Transition
@@ -99,7 +99,9 @@ class ADOPS(Shaper):
             epsilon=self.epsilon,
             tie_tolerance=self.tie_tolerance,
         )
-        shaped = transition.intrinsic + times(self.zeta, correction)
+        if (zeta := self.zeta) != 1.0:
+            correction = zeta * correction
+        shaped = transition.intrinsic + correction
         return kept(shaped, transition.valid)  # type: ignore[no-any-return]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from adops_wrappers.backends import cleared, namespace, times
+from adops_wrappers.backends import cleared, namespace
 from adops_wrappers.shaper import BoolArray, FloatArray, Transition
 
 ROUNDING = 1e-9
@@ -45,7 +45,9 @@ def advantages(
         next_value_ext = cleared(t.next_value_ext, t.terminated)
         ext = t.reward + gamma_ext * next_value_ext - t.value_ext
     delta_int = t.intrinsic + gamma_int * t.next_value_int - t.value_int
-    return Advantages(ext, times(ext_coef, ext) + times(int_coef, delta_int))
+    # A coefficient of 1, the usual one, is no operation on a device.
+    own = ext if ext_coef == 1.0 else ext_coef * ext
+    return Advantages(ext, own + (delta_int if int_coef == 1.0 else int_coef * delta_int))
 
 
 def is_bad(advantage_ext: FloatArray, tie_tolerance: float = 0.0) -> BoolArray:

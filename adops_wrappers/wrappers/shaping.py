@@ -387,7 +387,7 @@ class VectorShapingWrapper(ComposesShaper, VectorEnvWrapper):
         return Column(values, found.present | take_final)
 
     def _column(self, info: dict[str, Any], key: str) -> Column:
-        rows, backend = self.core.layout.num_envs, self.core.backend
+        rows, backend = self.core.layout.num_envs, self.episodes.backend
         values = one_per_row(f"info[{key!r}]", info[key], rows, "environments", backend)
         present = info.get(f"_{key}")
         return Column(values, None if present is None else backend.moved(present))

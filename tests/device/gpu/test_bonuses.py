@@ -164,7 +164,7 @@ def test_a_learning_critic_works_through_copies(mode: AutoresetMode, critic_on: 
         marks: list[Counts] = []
         with counting() as counts:
             columns += play(stack, 100, after_step=lambda: marks.append(counts.copy()))  # noqa: B023
-        assert critic.updates > 5
+        assert critic.updates > 3
         found[device] = as_arrays(columns)
         if device is None:
             continue

@@ -20,6 +20,7 @@ from adops_wrappers import (
 )
 from adops_wrappers.intrinsic.rnd import RND
 from tests.device import simulated_gpu
+from tests.test_critic import assert_steps_are_noticed
 from tests.vector.test_tensors import (
     MODES,
     TensorEnv,
@@ -147,6 +148,10 @@ def test_a_critic_may_answer_with_tensors_of_the_device() -> None:
 
     env = ADOPSWrapper(IntrinsicRewardWrapper(env, CountBonus()), CriticHandle(values))
     assert np.isfinite(play(env, 20)).all()
+
+
+def test_steps_of_optimisers_on_the_device_are_noticed() -> None:
+    assert_steps_are_noticed("cuda")
 
 
 # Envs on the device
