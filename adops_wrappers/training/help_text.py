@@ -47,7 +47,7 @@ def show_help(defaults: Any, about: str | None = None) -> NoReturn:
     group = ""
     for field in dataclasses.fields(kind):
         name, group = field.name, begins.get(field.name, group)
-        hint = Annotated[hints[name], tyro.conf.arg(help=texts[name])]
+        hint = Annotated[hints[name], tyro.conf.arg(help=texts.get(name))]
         value = dataclasses.field(default=getattr(defaults, name))
         (first if name in FIRST else groups[group]).append((name, hint, value))
     first.sort(key=lambda entry: FIRST.index(entry[0]))
