@@ -19,11 +19,11 @@ GIVEN = {
 """What a method that asks for it is given. Everything else has its default."""
 
 
-def with_declared(cases: Cases) -> Cases:
+def with_declared(cases: Cases, given: dict[str, Any] = GIVEN) -> Cases:
     """Return the cases, and one for each declared method that none of them is about."""
     covered = {name for name, _ in cases.values()}
     return cases | {
-        name: (name, {setting: GIVEN[setting] for setting in method.settings if setting in GIVEN})
+        name: (name, {setting: given[setting] for setting in method.settings if setting in given})
         for name, method in METHODS.items()
         if name not in covered
     }

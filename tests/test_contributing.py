@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 FILE = re.compile(r"`([\w/]+\.py)`")
 FOUND = [
     "tests/vector/test_equivalence.py",
+    "tests/vector/test_backends.py",
     "tests/inspect/test_recorder.py",
     "tests/inspect/test_reshape.py",
 ]
