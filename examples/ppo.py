@@ -50,7 +50,7 @@ def make_env(env_id: str) -> gym.Env[Any, Any]:
 
 
 def make_envs(args: argparse.Namespace) -> Any:
-    """Build the stack: vector env, bonus, shaping."""
+    """Make the vector env and what is around it."""
     envs: Any = SyncVectorEnv(
         [lambda: make_env(args.env_id)] * ENVS, autoreset_mode=AutoresetMode.SAME_STEP
     )
