@@ -1,17 +1,18 @@
 """PPO with an exploration bonus that does not fight the task, in one file to copy from.
 
-    python examples/ppo.py                                                  # MiniGrid's DoorKey
-    python examples/ppo.py --env-id adops/Fountain-v0 --steps 60000         # continuous actions
-    python examples/ppo.py --one-critic                                     # a single value head
+    python examples/ppo.py --env-id minigrid:MiniGrid-DoorKey-5x5-v0
+    python examples/ppo.py --env-id adops/Fountain-v0 --steps 60000  # continuous actions
+    python examples/ppo.py --one-critic --env-id minigrid:MiniGrid-DoorKey-5x5-v0
+    python examples/ppo.py --one-critic --env-id adops/Fountain-v0 --steps 60000
 
 The lines marked `# bonus` are all that differs from plain PPO: strike them out, and plain PPO is
 left. Two value heads learn the task's reward R and the bonus F (RND), and ADOPS is applied to the
 sum of their advantages: an action that the task calls bad is never made likelier. F has unit size
-and starts after ten rollouts. With --one-critic the agent has one value head for R + F', and
+and starts after ten rollouts. With --one-critic the agent has one value head, for R + F', and
 `TDCritic` learns beside it the values that ADOPS needs.
 
 It needs `pip install adops-wrappers[torch,minigrid]`, takes any env with Discrete or Box actions,
-and prints the mean return of the task in the last 100 episodes, every tenth of the steps.
+and prints the task's mean return over the last 100 episodes. A minute or two.
 """
 
 from __future__ import annotations

@@ -42,20 +42,21 @@ def show_help(defaults: Any, about: str | None = None) -> NoReturn:
     kind = type(defaults)
     hints, texts = get_type_hints(kind, include_extras=True), explanations(kind)
     begins = {setting: group for group, settings in GROUPS.items() for setting in settings}
-    first: list[Any] = []
-    groups: dict[str, list[Any]] = {group: [] for group in GROUPS}
+    first: list[tuple[str, Any, Any]] = []
+    groups: dict[str, list[tuple[str, Any, Any]]] = {group: [] for group in GROUPS}
     group = ""
     for field in dataclasses.fields(kind):
         name, group = field.name, begins.get(field.name, group)
-        hint = Annotated[hints[name], tyro.conf.arg(help=texts.get(name))]
+        hint: Any = Annotated[hints[name], tyro.conf.arg(help=texts.get(name))]
         value = dataclasses.field(default=getattr(defaults, name))
         (first if name in FIRST else groups[group]).append((name, hint, value))
     first.sort(key=lambda entry: FIRST.index(entry[0]))
     for group, entries in groups.items():
         if entries:
             part = dataclasses.make_dataclass(group, entries)
-            hint = tyro.conf.OmitArgPrefixes[Annotated[part, tyro.conf.arg(help="")]]
-            first.append((group, hint, dataclasses.field(default_factory=part)))
+            flat: Any = tyro.conf.OmitArgPrefixes
+            value = dataclasses.field(default_factory=part)
+            first.append((group, flat[Annotated[part, tyro.conf.arg(help="")]], value))
     tyro.cli(dataclasses.make_dataclass("Flags", first), args=["--help"], description=about)
     raise AssertionError("tyro exits after --help")
 
