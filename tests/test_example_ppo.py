@@ -77,8 +77,8 @@ def test_the_marked_lines_are_at_most_twenty_and_all_that_mentions_the_package()
 @pytest.mark.parametrize("variant", CODE)
 def test_it_learns_a_small_task(variant: str, env_id: str) -> None:
     module = load(variant, ENVS=8, ROLLOUT=32, LEARNING_RATE=3e-3)
-    curve = list(module["train"](settings(variant, env_id, 8 * 32 * 40)))
-    assert [steps for steps, _ in curve] == [8 * 32 * 4 * tenth for tenth in range(1, 11)]
+    curve = list(module["train"](settings(variant, env_id, 8 * 32 * 20)))
+    assert [steps for steps, _ in curve] == [8 * 32 * 2 * tenth for tenth in range(1, 11)]
     assert curve[0][1] < 0.7
     assert curve[-1][1] > 0.9
 
