@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from adops_wrappers import envs
 from adops_wrappers._renamed import keep_old_modules
+from adops_wrappers.batched import BatchedEnv
 from adops_wrappers.bootstrap import next_value_int
 from adops_wrappers.critic import CriticHandle, ValueEstimates
 from adops_wrappers.evaluation import evaluation_mode
@@ -137,6 +138,7 @@ __all__ = [
     "AuditReport",
     "BAMPFWrapper",
     "BSRSWrapper",
+    "BatchedEnv",
     "ClampedAdvantage",
     "Conflict",
     "CountBonus",

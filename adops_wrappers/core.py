@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from adops_wrappers import _checks
 from adops_wrappers._saved import KeepsSettings
 from adops_wrappers.arrays import BoolArray, FloatArray, columns_to_host, copy_observation, to_host
-from adops_wrappers.backends import HOST, Backend, backend_of, times, with_rows
+from adops_wrappers.backends import HOST, Backend, backend_of, is_finite, times, with_rows
 from adops_wrappers.bootstrap import IntBootstrap, next_value_int
 from adops_wrappers.critic import CriticHandle, as_handle, value_estimates
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker
@@ -233,7 +233,7 @@ class ShapingCore(KeepsSettings):
         assert self._now is not None
         now, episodes = self._now, self.episodes
         on_host = self._backend is HOST
-        if on_host and not np.isfinite(reward + intrinsic).all():
+        if on_host and not is_finite(reward + intrinsic):
             self.checks.refuse_what_is_not_finite(reward, intrinsic)
         # `last_obs` comes last: the agent asks about it next, and a network with preallocated
         # outputs keeps one answer only. It is s′, except in rows already reset (SAME_STEP).
@@ -262,7 +262,8 @@ class ShapingCore(KeepsSettings):
             next_potential=next_values.potential,
         )
         shaped = self.shaper.step(transition)
-        if on_host and not np.abs(shaped).max() <= LARGE_REWARD:  # NaN as well
+        # The sum of squares bounds the largest, and NaN is not below anything.
+        if on_host and not np.vdot(shaped, shaped) <= LARGE_REWARD**2:
             self.checks.judge_size(shaped)
         self._now = after
         if self.observers:
@@ -299,8 +300,7 @@ class ShapingCore(KeepsSettings):
         """Return the estimates of all rows, from the handle's memory where it has them."""
         value_ext, value_int, q_ext = self.zeros, self.zeros, None
         if self.consults_critic and self.critic is not None:
-            self._seen_version = self.critic.version
-            rows = self.layout.num_envs
+            self._seen_version, rows = self.critic.version, self.layout.num_envs
             value_ext, value_int, q_ext = self.critic.estimate(
                 obs, rows, unchanging=True, given=self.episodes.seen_obs, backend=self._backend
             )

@@ -23,7 +23,7 @@ from adops_wrappers.arrays import (
     select_rows,
     to_numpy,
 )
-from adops_wrappers.backends import HOST, Backend, cleared, is_tensor, kept, may_hold
+from adops_wrappers.backends import HOST, Backend, all_rows, cleared, is_tensor, kept, may_hold
 from adops_wrappers.shaper import restore_array, saved_array
 from adops_wrappers.stack import find_layer, layers
 
@@ -194,7 +194,7 @@ class EpisodeTracker(KeepsSettings):
         somebody who looks at states after a step has called `keep_observation`."""
         self.steps = self.elapsed
         """`elapsed` before the last step."""
-        self.valid = ~self.pending_reset
+        self.valid = all_rows(layout.num_envs)
         """The rows for which the last step was a real transition."""
         self.ended = self.pending_reset
         """The rows whose episode the last step ended."""
@@ -239,7 +239,12 @@ class EpisodeTracker(KeepsSettings):
             self.backend = backend
             self.elapsed = self.steps = backend.moved(self.elapsed)
             self.pending_reset = backend.moved(self.pending_reset)
-            self.valid = ~self.pending_reset
+            self.valid = self._not_pending()
+
+    def _not_pending(self) -> BoolArray:
+        """Return the rows whose next step is a transition."""
+        pending = self.pending_reset
+        return ~pending if may_hold(pending) else all_rows(len(pending))
 
     def advance(self, obs: Any, ended: BoolArray, info: dict[str, Any]) -> None:
         """Follow one step."""
@@ -256,11 +261,12 @@ class EpisodeTracker(KeepsSettings):
             self.elapsed = cleared(self.elapsed + 1, ended)
             self.resets_within_step = may_hold(ended)
             self.knows_final_obs = self._reports_final_obs(info)
-        else:
-            self.valid = ~self.pending_reset
+        elif self._next_step:
+            self.valid = self._not_pending()
             self.elapsed = kept(self.elapsed + 1, self.valid)
-            if self._next_step:
-                self.pending_reset = ended & self.valid
+            self.pending_reset = ended & self.valid
+        else:
+            self.elapsed = self.elapsed + 1
         self.seen_obs = obs
         if self.keeps_copies:
             obs = obs.copy() if type(obs) is np.ndarray else copy_observation(obs)
@@ -371,7 +377,6 @@ class EpisodeTracker(KeepsSettings):
             "the pending resets", state["pending_reset"], self.pending_reset
         )
         self.last_obs = self.seen_obs = copy_observation(last_obs)
-        self.valid = ~self.pending_reset
 
 
 def final_observation_key(info: dict[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from adops_wrappers.arrays import BoolArray, FloatArray, copy_observation, first_part, one_per_row
-from adops_wrappers.backends import HOST, Backend, backend_of, kept, namespace, with_rows
+from adops_wrappers.backends import HOST, Backend, backend_of, is_finite, kept, namespace, with_rows
 from adops_wrappers.episodes import EnvLayout
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def value_estimates(answer: Any, num_envs: int, backend: Backend | None = HOST) 
     of: Literal["observations"] = "observations"
     value_ext = one_per_row("The critic's value_ext", value_ext, num_envs, of, backend)
     value_int = one_per_row("The critic's value_int", value_int, num_envs, of, backend)
-    if backend is HOST and not np.isfinite(value_ext + value_int).all():
+    if backend is HOST and not is_finite(value_ext + value_int):
         _finite("value_ext", value_ext)
         _finite("value_int", value_int)
     return ValueEstimates(

@@ -306,6 +306,7 @@ class TDCritic(CriticHandle, LearnsStreams):
             )
         return Step(obs, next_obs, action, t.reward, bonus, t.terminated, t.truncated, t.valid)
 
+    @torch.inference_mode(False)  # an agent acts, and so steps the env, within it or no_grad
     def _learn(self, steps: int) -> None:
         """Make gradient steps on segments that are drawn at once."""
         assert self.replay is not None

@@ -87,9 +87,8 @@ def seconds(env: Any, actions: Any, steps: int = 5) -> float:
 
 
 def print_times(rows: int, rounds: int) -> None:
-    print(
-        f"A step of {rows:,} rows on the CPU, torch (one thread) against NumPy, the least of {rounds} rounds\n"
-    )
+    print(f"A step of {rows:,} rows on the CPU: torch (one thread) against NumPy")
+    print(f"(the least of {rounds} rounds)\n")
     print("| method | NumPy | torch | ratio |\n| --- | ---: | ---: | ---: |")
     torch.set_num_threads(1)
     for method in METHODS:

@@ -288,6 +288,34 @@ def test_both_values_of_a_transition_come_from_one_parameter_version(mode: Autor
     assert versions[-1] > 10  # the parameters did move between the transitions
 
 
+@pytest.mark.parametrize("kind", ["box", "image"])
+@pytest.mark.parametrize("within", [torch.no_grad, torch.inference_mode])
+def test_learns_where_an_agent_acts_without_gradients(kind: str, within: Any) -> None:
+    """Learners step their envs so; an image has a CNN, which torch learns and not numpy."""
+    found = []
+    for mode in (None, within):
+        env: Any = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+        if kind == "image":
+            picture = gym.spaces.Box(-9.0, 9.0, (1, 16, 16), np.float32)
+            make = partial(np.broadcast_to, shape=(2, 16, 16, 1))
+            env = vector.TransformObservation(
+                env,
+                lambda obs, make=make: np.moveaxis(
+                    make(obs[:, :1, None, None].copy()), 3, 1
+                ).astype(np.float32),
+                gym.vector.utils.batch_space(picture, 2),
+                picture,
+            )
+        critic = TDCritic(env.single_observation_space, seed=0, batch_size=16, learn_every=4)
+        env = ADOPSWrapper(IntrinsicRewardWrapper(env, lambda s, a, after: np.ones(2)), critic)
+        env.reset(seed=0)
+        with torch.enable_grad() if mode is None else mode():
+            rewards = [env.step(np.array([0, 1]))[1] for _ in range(24)]
+        assert critic.updates > 0
+        found.append(np.array(rewards))
+    np.testing.assert_array_equal(*found)
+
+
 def test_values_of_a_clamped_bonus_stay_within_what_the_bonus_can_pay() -> None:
     """Before the first reward the target of V_I is max(F + γ·V_I(s′), V_I(s)): it only rises."""
     env = gym.make_vec("adops/KeyDoorTV-v0", num_envs=16, autoreset_mode=AutoresetMode.SAME_STEP)

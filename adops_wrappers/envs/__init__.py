@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from adops_wrappers.envs.layouts import LAYOUTS, Layout
     from adops_wrappers.envs.minizuma import MiniZumaEnv, MiniZumaVectorEnv
     from adops_wrappers.envs.noisy_tv import NoisyTV, NoisyTVEnv, NoisyTVVector
+    from adops_wrappers.envs.tensor_gallery import GalleryTensorEnv as GalleryTensorEnv
 
 _GRID_WORLDS = (
     "KeyDoor",
@@ -35,6 +36,7 @@ _HOME = {
     "FountainVectorEnv": "fountain",
     "LAYOUTS": "layouts",
     "GalleryEnv": "gallery",
+    "GalleryTensorEnv": "tensor_gallery",  # not in `__all__`: it needs torch
     "GalleryVectorEnv": "gallery",
     "Layout": "layouts",
     "MiniZumaEnv": "minizuma",

@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorWrapper
 
+from adops_wrappers.batched import require_one_row
 from adops_wrappers.episodes import EnvLayout
 from adops_wrappers.wrappers.spec import record_arguments
 
@@ -52,6 +53,7 @@ class SingleEnvWrapper(SingleBase, RecordConstructorArgs):
 
     def layout_of(self, env: Any, autoreset_mode: AutoresetMode | str | None) -> EnvLayout:
         """Check the kind of `env` and describe it."""
+        require_one_row(env)
         return EnvLayout.of_env(env, autoreset_mode)
 
     def _wrap(

@@ -18,7 +18,15 @@ from adops_wrappers.arrays import (
     independent,
     one_per_row,
 )
-from adops_wrappers.backends import HOST, Backend, backend_of_rewards, cleared, kept, may_hold
+from adops_wrappers.backends import (
+    HOST,
+    Backend,
+    backend_of_rewards,
+    cleared,
+    is_finite,
+    kept,
+    may_hold,
+)
 from adops_wrappers.episodes import EnvLayout, EpisodeTracker, split_reset_mask, tracker_below
 from adops_wrappers.intrinsic.normalizer import IntrinsicReturnNormalizer, Rule
 from adops_wrappers.methods import Method
@@ -125,8 +133,10 @@ class SourceRunner(KeepsSettings):
             raise ValueError(f"{str(error)[:-1]} at step {steps[0]} of environment 0.") from error
         if backend is not HOST:
             return intrinsic  # the shaping wrapper above checks it with F′
-        finite = np.isfinite(intrinsic)
-        if not finite.all() and (bad := ~finite & self.episodes.valid).any():
+        if (
+            not is_finite(intrinsic)
+            and (bad := ~np.isfinite(intrinsic) & self.episodes.valid).any()
+        ):
             row = int(np.flatnonzero(bad)[0])
             raise ValueError(
                 f"The source returned an intrinsic reward of {intrinsic[row]} for environment "

@@ -9,6 +9,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
+from adops_wrappers.batched import require_one_row
+
 Settings = ParamSpec("Settings")
 Single = TypeVar("Single")
 Vector = TypeVar("Vector")
@@ -71,6 +73,7 @@ class EitherWrapper(Generic[Settings, Single, Vector]):
             return self._vector(env, *args, **kwargs)
         if isinstance(env, gym.Env):
             return self._single(env, *args, **kwargs)
+        require_one_row(env)
         raise TypeError(
             f"{self.__name__} wraps a gymnasium.Env or a gymnasium.vector.VectorEnv, got {env!r} "
             f"of type {type(env).__name__}. Make one with gymnasium.make or gymnasium.make_vec."
