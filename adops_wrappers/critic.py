@@ -83,6 +83,8 @@ class CriticHandle:
         self._seen: Any = None
         self._answer: Any = None
         self._has_answer = False
+        self._is_past = False
+        """Whether the env has stepped since, so that the answer is about an older observation."""
         self._tokens: tuple[Any, ...] = ()
         """Tensors on a device to which the answer belongs; see `token_of`."""
         self.parameters: list[Any] = []
@@ -132,8 +134,11 @@ class CriticHandle:
         self._has_answer, self._tokens = False, ()
 
     def observations_change(self) -> None:
-        """Hear that the env is about to step, and may write into tensors that it has given out."""
-        self._tokens = ()
+        """Hear that the env is about to step: what is in memory is not about what comes next.
+
+        The env may also write into tensors that it has given out.
+        """
+        self._is_past, self._tokens = True, ()
 
     def __call__(self, obs: Any) -> Any:
         """Return the agent's own output for `obs`, from memory if it is the last one seen."""
@@ -142,10 +147,14 @@ class CriticHandle:
         return self._answer_to(obs, unchanging=False)
 
     def _answer_to(self, obs: Any, *, unchanging: bool, given: Any = None) -> Any:
-        if self._has_answer and (
-            same_observation(self._seen, obs)
-            if type(obs) is np.ndarray
-            else self._recognises(obs, given)
+        if (
+            self._has_answer
+            and not self._is_past
+            and (
+                same_observation(self._seen, obs)
+                if type(obs) is np.ndarray
+                else self._recognises(obs, given)
+            )
         ):
             return self._answer
         answer = self.evaluate(obs)
@@ -171,7 +180,7 @@ class CriticHandle:
         tensor on a device none ever is: the tensor itself is recognised until the env's next step,
         and with it `given`, the tensor that the agent has of the same observation.
         """
-        self._answer, self._has_answer = answer, True
+        self._answer, self._has_answer, self._is_past = answer, True, False
         if type(obs) is not np.ndarray and (token := token_of(obs)) is not None:
             self._seen, self._tokens = (obs, given), (token, token_of(given))
         else:
