@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from adops_wrappers.meter import CriticMeter
     from adops_wrappers.q_critic import QCritic as QCritic
     from adops_wrappers.replay import ReplayBatch, ReplayShaper
+    from adops_wrappers.rollout import RolloutShaper as RolloutShaper
     from adops_wrappers.sb3 import AdvantageClampCallback as AdvantageClampCallback
     from adops_wrappers.sb3 import SB3VecEnv as SB3VecEnv
     from adops_wrappers.sb3 import ShapingCallback as ShapingCallback

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from _blocks import without_copy_button
 from _docstrings import GREEK
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
@@ -67,8 +68,12 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Name files of the repository that are not part of the site instead of linking to them."""
-    return re.sub(r"\[[^\]]+\]\((?:\.\./)+(notebooks/[^)]+)\)", r"`\1`", markdown)
+    """Name files of the repository that are not part of the site instead of linking to them.
+
+    Blocks of code that do not run by themselves lose their copy button.
+    """
+    named = re.sub(r"\[[^\]]+\]\((?:\.\./)+(notebooks/[^)]+)\)", r"`\1`", markdown)
+    return without_copy_button(named)
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:

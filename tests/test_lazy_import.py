@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import adops_wrappers
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -86,3 +90,10 @@ def test_td_critic_is_there_with_torch() -> None:
     from adops_wrappers.td_critic import TDCritic
 
     assert adops_wrappers.TDCritic is TDCritic
+
+
+def test_type_checkers_and_the_site_find_every_name_that_is_loaded_on_first_use() -> None:
+    tree = ast.parse(Path(adops_wrappers.__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    found = {alias.asname or alias.name for node in imports for alias in node.names}
+    assert {*adops_wrappers._HOMES, *adops_wrappers._NEED_TORCH} <= found

@@ -10,7 +10,7 @@ import numpy as np
 from adops_wrappers.arrays import BoolArray, FloatArray
 from adops_wrappers.inspect import findings
 from adops_wrappers.inspect.conflicts import conflict_mask
-from adops_wrappers.inspect.findings import Finding, clamps, fine, number, share
+from adops_wrappers.inspect.findings import Finding, clamps, counted, fine, number, share
 from adops_wrappers.inspect.recording import Recording
 from adops_wrappers.inspect.size import return_size
 from adops_wrappers.meter import Reading, reading_of, terms_of
@@ -26,8 +26,9 @@ def summarize(recording: Recording) -> list[str]:
     bonus = recording.scale * recording.intrinsic[valid]
     shaped, reward = recording.shaped[valid], recording.reward[valid]
     lines = [
-        f"The recording holds {steps:,} steps of {recording.num_envs} environment(s) of "
-        f"{recording.meta['env']}, with {ends} episode end(s), under {recording.description}.",
+        f"The recording holds {counted(steps, 'step')} of "
+        f"{counted(recording.num_envs, 'environment')} of {recording.meta['env']} with "
+        f"{recording.description}; {counted(ends, 'episode')} ended.",
         f"The task paid {number(float(reward.sum()))} in all ({share(float((reward != 0).mean()))} "
         f"of steps paid); the raw bonus F averaged {number(float(bonus.mean()))} per "
         f"step and F′ {number(float(shaped.mean()))}.",
@@ -36,7 +37,7 @@ def summarize(recording: Recording) -> list[str]:
     lines.append(
         f"{recording.description} changed the bonus at {share(changed)} of steps."
         if changed
-        else f"{recording.description} never changed the bonus."
+        else "The raw bonus was never changed."
     )
     if recording.has_critic:
         fights = conflict_mask(recording)[valid]
@@ -46,8 +47,8 @@ def summarize(recording: Recording) -> list[str]:
             2,
             f"The raw bonus fights the task at {share(float(fights.mean()))} of steps: at "
             f"{share(float((fights & bad).mean()))} it makes an action that the critic "
-            f"considers bad look good, at {share(float((fights & ~bad).mean()))} it makes one that "
-            "is not bad look bad.",
+            f"considers bad look good, at {share(float((fights & ~bad).mean()))} it makes a good "
+            "or neutral action look bad.",
         )
         lines.append(
             f"With F′ the agent is told the opposite of the task at {share(left)} of steps."
@@ -179,8 +180,9 @@ def _hidden_ends(recording: Recording) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "Episode ends are hidden from the shaping wrapper",
-            f"A TimeLimit or a similar wrapper above it ended {hidden} episode(s): debts are not "
-            "settled there, and V(s′) is wrong. Put that wrapper below the shaping wrapper.",
+            f"A TimeLimit or a similar wrapper above it ended {counted(hidden, 'episode')}: debts "
+            "are not settled there, and V(s′) is wrong. Put that wrapper below the shaping "
+            "wrapper.",
         )
 
 
@@ -193,9 +195,9 @@ def _returns(recording: Recording) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "The episodes earn nothing",
-            f"In {unpaid} of the {len(returns)} episode(s) that ended, R was 0 at every step. If "
-            "the agent was better than that in training, it has unlearned the task: the report of "
-            "its run shows the best return.",
+            f"In {unpaid} of {counted(len(returns), 'episode')} that ended, R was 0 at every step. "
+            "If the agent was better than that in training, it has unlearned the task: the report "
+            "of its run shows the best return.",
         )
     else:
         yield fine(
@@ -272,7 +274,7 @@ def _conflicts(recording: Recording) -> Iterator[Finding]:
     if recording.intrinsic[valid].any():
         left = _left(recording)
         remedy = (
-            f"With F′ of {recording.description} the agent is told the opposite of the task at "
+            f"With {recording.description} the agent is told the opposite of the task at "
             f"{share(left)} of steps."
         )
         rate = float(conflict_mask(recording)[valid].mean())

@@ -17,6 +17,7 @@ NO_EXPLAINED_VARIANCE = 0.05
 """Below this a critic tells next to nothing about the returns."""
 SMALL_VALUE = 0.05
 """V_E this close to the returns agrees with them: an untrained critic is not exactly 0."""
+HELP = "docs/troubleshooting.md says under the same title what this means, and what to do."
 HIGH_CONFLICT = 0.25
 """A bonus that fights the task at a larger share of the steps mostly gets in its way."""
 
@@ -59,6 +60,11 @@ def number(value: float, digits: int = 3) -> str:
     mantissa, exponent = f"{value:.1e}".split("e")
     raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"{mantissa}·10{raised}".replace("-", "−")
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number of things, in the singular or the plural."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def share(part: float) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adops_wrappers.arrays import BoolArray, FloatArray
+from adops_wrappers.inspect.findings import counted
 from adops_wrappers.inspect.storage import RecordingReader
 from adops_wrappers.methods import METHODS
 from adops_wrappers.shaper import Transition
@@ -82,8 +83,8 @@ class Recording:
 
     def __repr__(self) -> str:
         return (
-            f"<Recording of {self.meta['env']}: {self.steps} steps of {self.num_envs} "
-            f"environment(s), {self.description}>"
+            f"<Recording of {self.meta['env']}: {counted(self.steps, 'step')} of "
+            f"{counted(self.num_envs, 'environment')}, {self.description}>"
         )
 
     @property
@@ -103,8 +104,8 @@ class Recording:
 
     @property
     def description(self) -> str:
-        """The recorded method with its discounts."""
-        return str(self.meta["description"])
+        """The recorded method with its discounts; without a method, "the raw bonus"."""
+        return "the raw bonus" if self.method == "none" else str(self.meta["description"])
 
     @property
     def has_critic(self) -> bool:
@@ -269,7 +270,8 @@ class Recording:
         if not 0 <= time < self.steps or not 0 <= row < int(self.meta["frame_rows"]):
             raise IndexError(
                 f"There is no picture of step {time} in environment {row}: the recording has "
-                f"{self.steps} steps and pictures of {self.meta['frame_rows']} environment(s)."
+                f"{counted(self.steps, 'step')} and pictures of "
+                f"{counted(int(self.meta['frame_rows']), 'environment')}."
             )
         frames = self._reader.read_row("frames", time)
         return np.asarray(frames[row], dtype=np.uint8)

@@ -16,7 +16,7 @@ from adops_wrappers import __version__
 from adops_wrappers._files import write_atomically
 from adops_wrappers.inspect import diagnosis, plots, run_diagnosis
 from adops_wrappers.inspect.conflicts import conflict_mask, conflicts
-from adops_wrappers.inspect.findings import Finding, number, share
+from adops_wrappers.inspect.findings import HELP, Finding, number, share
 from adops_wrappers.inspect.plots.conflicts import action_name
 from adops_wrappers.inspect.plots.style import require_matplotlib
 from adops_wrappers.inspect.recording import Recording
@@ -121,7 +121,8 @@ def write_report(
     body = (
         f"<h1>{title}</h1>\n{''.join(parts)}"
         f"<footer>Made by adops_wrappers {html.escape(__version__)}. R is the task's reward, F the "
-        "raw bonus, F′ the shaped one, A_E the critic's advantage of the task alone.</footer>"
+        "raw bonus, F′ the shaped one, A_E the critic's advantage of the task alone. "
+        f"On notes and warnings: {HELP}</footer>"
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, html_page(title, _STYLE, body).encode())

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adops_wrappers._files import sync_folder
+from adops_wrappers.inspect.findings import counted
 
 Array = npt.NDArray[Any]
 
@@ -110,8 +111,8 @@ class RecordingWriter:
             self.abandon()
             raise OSError(
                 error.errno,
-                f"{error.strerror or error}. The recording of {self.steps} step(s) was abandoned, "
-                "and nothing was written",
+                f"{error.strerror or error}. The recording of {counted(self.steps, 'step')} was "
+                "abandoned, and nothing was written",
                 str(self.path),
             ) from error
         except BaseException:

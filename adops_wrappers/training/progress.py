@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from adops_wrappers.inspect.findings import Finding
+from adops_wrappers.inspect.findings import HELP, Finding
 from adops_wrappers.inspect.run_diagnosis import diagnose_run, summarize_run
 from adops_wrappers.inspect.runs import Metrics
 from adops_wrappers.training.args import ScriptArgs
@@ -141,8 +141,11 @@ class Watch:
             return
         for line in summarize_run(self._metrics):
             self._say(line)
-        for warning in self._warnings():
+        warnings = self._warnings()
+        for warning in warnings:
             self._say(f"Warning: {warning.title}. {warning.text}")
+        if warnings:
+            self._say(HELP)
 
     def _warnings(self) -> list[Finding]:
         return [finding for finding in diagnose_run(self._metrics) if finding.kind == "warning"]

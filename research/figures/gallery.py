@@ -105,7 +105,7 @@ _RAM = """
 The paper's game itself, and with `game=` every other game of ale-py, seen through the 128 bytes of
 RAM: `gymnasium.make_vec("adops/MontezumaRam-v0", num_envs=32)`. Both take `frameskip=`,
 `repeat_action_probability=` and `horizon=`; the vector env also takes `autoreset_mode=`.
-`make train-laptop` [trains on it](training.md#montezumas-revenge-on-a-laptop).
+`make train-laptop` [trains on it](laptop.md).
 """
 
 

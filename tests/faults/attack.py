@@ -1,7 +1,7 @@
 """Breaks things at random and checks that nothing is lost without a word.
 
 The rule: after a fault, either everything is bit for bit as without it, or a message says what was
-lost and the exit code is not 0. A command that was killed may be given again first. Evaluation and
+lost and the exit code is not 0. A command that was killed may be rerun first. Evaluation and
 recording may also say that they make do with the checkpoint before a damaged one.
 """
 
@@ -126,7 +126,7 @@ class Range:
         if case.weapon == "error":
             expect_message(first, story)
         last = self.machine.run(*scenario.again(folder), folder=folder)
-        story = f"{story}\n{first.output}\nand then, given again"
+        story = f"{story}\n{first.output}\nand then, rerun:"
         if last.code != 0:
             expect_message(last, story)
             return "reported"

@@ -147,15 +147,16 @@ def test_summary_counts_what_happened(tmp_path: Path) -> None:
         terminated=[0, 0, 0, 0, 1],
     )
     text = " ".join(diagnosis.summarize(recording))
-    assert "5 steps of 1 environment(s) of Synthetic-v0, with 1 episode end(s)" in text
+    assert "5 steps of 1 environment of Synthetic-v0 with ADOPS (gamma_ext=0.9" in text
+    assert "; 1 episode ended." in text
     assert "The task paid −2 in all (80 % of steps paid)" in text
     assert "fights the task at 40 % of steps: at 20 % it makes an action that the critic" in text
-    assert "considers bad look good, at 20 % it makes one that is not bad look bad" in text
+    assert "considers bad look good, at 20 % it makes a good or neutral action look bad" in text
     assert "changed the bonus at 40 % of steps" in text
     assert "told the opposite of the task at 0 % of steps" in text
     plain = synthetic.make(tmp_path, critic=False, intrinsic=np.ones(3))
     text = " ".join(diagnosis.summarize(plain))
-    assert "never changed the bonus" in text
+    assert "The raw bonus was never changed." in text
     assert "fights" not in text
     assert titles(plain) == {"No critic was recorded": "note"}
 
@@ -239,7 +240,7 @@ def test_episodes_that_earn_nothing_while_v_e_promises_much_are_told(tmp_path: P
     recording = episodes(tmp_path, [0.0] * 4, 0.65)
     found = titles(recording)
     assert (found[NOTHING], found[DISAGREE]) == ("warning", "warning")
-    assert "In 4 of the 4 episode(s) that ended, R was 0" in text(recording, NOTHING)
+    assert "In 4 of 4 episodes that ended, R was 0" in text(recording, NOTHING)
     assert "V_E averages 0.65, but from the same steps" in text(recording, DISAGREE)
     assert "earned 0 (discounted). It promises too much" in text(recording, DISAGREE)
     assert DISAGREE not in titles(episodes(tmp_path, [0.0] * 4, 0.05))  # as good as 0
@@ -331,3 +332,13 @@ def test_nothing_is_called_fine_without_having_been_checked(tmp_path: Path) -> N
     assert text(plain, CHECKED) == (
         "The size of F′ (at most 1). None of this says that the agent does well at its task."
     )
+
+
+def test_without_a_method_the_summary_speaks_of_the_raw_bonus(tmp_path: Path) -> None:
+    meta = {"method": "none", "description": "none", "num_envs": 1}
+    recording = synthetic.make(tmp_path, meta, intrinsic=[1.0])
+    text = " ".join(diagnosis.summarize(recording))
+    assert "holds 1 step of 1 environment of Synthetic-v0 with the raw bonus; 0 episodes" in text
+    assert "The raw bonus was never changed." in text
+    assert " none" not in text
+    assert "1 step of 1 environment, the raw bonus>" in repr(recording)

@@ -1,4 +1,4 @@
-"""The table in docs/training.md, line by line: the script against numbers found another way."""
+"""The table in docs/fidelity.md, line by line: the script against numbers found another way."""
 
 from __future__ import annotations
 
@@ -433,7 +433,7 @@ def test_defaults_are_burdas(ppo_rnd):
 
 
 def test_the_table_names_tests_that_exist():
-    table = (ROOT / "docs" / "training.md").read_text()
+    table = (ROOT / "docs" / "fidelity.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", table))
     written = "\n".join(path.read_text() for path in (ROOT / "tests" / "train").glob("test_*.py"))
     assert len(named) > 15

@@ -53,8 +53,9 @@ def test_the_end_says_what_was_reached_and_every_warning_that_holds():
         watched.add(row)
     del said[:]
     watched.summarize()
-    assert said[-2].endswith("is 0 at the end; the best was 0.9, at iteration 11.")
-    assert said[-1].startswith(f"Warning: {FELL}.")
+    assert said[-3].endswith("is 0 at the end; the best was 0.9, at iteration 11.")
+    assert said[-2].startswith(f"Warning: {FELL}.")
+    assert "docs/troubleshooting.md" in said[-1]
 
 
 def test_a_warning_that_no_longer_holds_is_not_in_the_summary():

@@ -9,7 +9,7 @@ import numpy as np
 
 from adops_wrappers.arrays import FloatArray
 from adops_wrappers.inspect.conflicts import conflict_mask
-from adops_wrappers.inspect.findings import number, share
+from adops_wrappers.inspect.findings import counted, number, share
 from adops_wrappers.inspect.plots.style import (
     BLUE,
     GREEN,
@@ -242,11 +242,10 @@ def plot_corrections(recording: Recording) -> Figure:
     axis.set_xlabel(f"correction F′ − {scaled}F")
     axis.set_ylabel("steps (log scale)")
     part = len(changed) / max(1, len(correction))
-    axis.set_title(
-        f"{recording.description} changed {share(part)} of {len(correction):,} steps", loc="left"
-    )
+    axis.set_title(f"Changed at {share(part)} of {counted(len(correction), 'step')}", loc="left")
     if len(changed) == 0:
-        axis.text(0.5, 0.5, "the bonus was never changed", transform=axis.transAxes, ha="center")
+        text = "the raw bonus was never changed"
+        axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center")
         axis.set_yticks([])
         return figure
     linear = spread(changed)

@@ -146,7 +146,7 @@ def test_histogram_counts_every_changed_step_once(recording: Recording) -> None:
 def test_histogram_of_no_change_and_of_a_wide_range(tmp_path: Path) -> None:
     bonus = np.ones(50)
     (axis,) = plots.plot_corrections(synthetic.make(tmp_path, intrinsic=bonus)).axes
-    assert axis.texts[0].get_text() == "the bonus was never changed"
+    assert axis.texts[0].get_text() == "the raw bonus was never changed"
     shaped = np.r_[np.full(49, 0.9), -1e12]
     recording = synthetic.make(tmp_path, intrinsic=bonus, shaped=shaped)
     (axis,) = plots.plot_corrections(recording).axes

@@ -64,7 +64,8 @@ def test_committed_runs_learn_and_the_page_quotes_them(pixels: ModuleType) -> No
     assert steps == [[8 * 128 * (i + 1) for i in range(iterations)]] * 2
     ends = [pixels.curve(own)[1][-1] for own in rows.values()]
     assert min(ends) > max(random)
-    _, _, after = (DOCS / "training.md").read_text("utf-8").partition("## Learning from pixels\n")
+    page = (DOCS / "training_demos.md").read_text("utf-8")
+    _, _, after = page.partition("## Learning from pixels\n")
     section, _, _ = after.partition("\n## ")
     for quoted in (np.mean(random), *ends):
         assert f"{quoted:,.0f}" in section
