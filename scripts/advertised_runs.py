@@ -41,7 +41,7 @@ FLAGS = {
     r"train/laptop\.py": "--seed {seed} --out {seed}",
     r"train/demo\.py": "--seeds {seeds} --out . --jobs 1",
     r"-m research\.(?:study|external|sweep|off_policy|tv_critic)": "",
-    r"examples/(?:sb3_ppo|dqn|recurrent_ppo)\.py": "--seed {seed}",
+    r"examples/(?:ppo|sb3_ppo|dqn|recurrent_ppo)\.py": "--seed {seed}",
     r"examples/sb3_dqn\.py": "--seed {seed} --seeds 1",
 }
 """What is added to the commands of each script; without {seed}, one call runs all seeds."""
@@ -77,6 +77,10 @@ PROMISES = (
     Promise("--env-id adops/KeyDoorTV-v0 --bonus count --num-envs 64 --num-steps 64", 0.7),
     Promise("train/demo.py", 0.6, "adops"),
     Promise("examples/recurrent_ppo.py --shaping adops", 0.9),
+    Promise("examples/ppo.py --env-id minigrid:MiniGrid-DoorKey-5x5-v0", 0.96),
+    Promise("examples/ppo.py --one-critic --env-id minigrid:MiniGrid-DoorKey-5x5-v0", 0.96),
+    Promise("examples/ppo.py --env-id adops/Fountain-v0", 0.93),
+    Promise("examples/ppo.py --one-critic --env-id adops/Fountain-v0", 0.93),
 )
 
 

@@ -13,6 +13,13 @@ from tests import toolkit as tk
 
 ROOT = Path(__file__).parents[1]
 FILE = re.compile(r"`([\w/]+\.py)`")
+FOUND = [
+    "tests/vector/test_equivalence.py",
+    "tests/vector/test_backends.py",
+    "tests/inspect/test_recorder.py",
+    "tests/inspect/test_reshape.py",
+]
+"""Tests that find a method through its declaration."""
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -32,15 +39,18 @@ def test_the_steps_lead_to_a_method_that_works_everywhere(tmp_path: Path) -> Non
     files = files_of_the_guide()
     assert list(files) == ["adops_wrappers/shaping/budget.py", "tests/shaping/test_budget.py"]
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "adops_wrappers", tmp_path / "adops_wrappers", ignore=ignored)
-    shutil.copytree(ROOT / "tests/shaping", tmp_path / "tests/shaping", ignore=ignored)
-    for name in ("tests/toolkit.py", "tests/conftest.py", "pyproject.toml"):
+    for folder in ("adops_wrappers", "tests/shaping", "tests/vector", "tests/inspect"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+    for name in ("tests/toolkit.py", "tests/declared.py", "tests/conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     for name, content in files.items():
         assert not (tmp_path / name).exists()
         (tmp_path / name).write_text(content, encoding="utf-8")
     new = ["-q", "-p", "no:cacheprovider", "tests/shaping", "-k", "test_budget or test_methods"]
     assert "passed" in run(tmp_path, "-m", "pytest", *new)
+    log = run(tmp_path, "-m", "pytest", "-v", "-p", "no:cacheprovider", *FOUND, "-k", "budget")
+    for file in FOUND:
+        assert re.search(rf"^{file}::\S*budget\S* PASSED", log, re.MULTILINE), log
     text = (tmp_path / next(iter(files))).read_text()  # an older Gymnasium has the older env
     (tmp_path / next(iter(files))).write_text(text.replace("CliffWalking-v1", tk.CLIFF))
     example = ["-q", "-p", "no:cacheprovider", "--doctest-modules", next(iter(files))]

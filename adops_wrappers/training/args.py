@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from adops_wrappers.training.checkpoint import load
 from adops_wrappers.training.distributed import silence_other_ranks
 from adops_wrappers.training.envs import current_id, env_kind, find_spec
 from adops_wrappers.training.exit import fail
+from adops_wrappers.training.help_text import show_help
 from adops_wrappers.training.rundir import read_config, require_run
 
 
@@ -164,6 +166,8 @@ def read_command_line(
     """
     silence_other_ranks()
     known: dict[str, Any] = {"scale_adv": False}
+    if {"-h", "--help"} & set(sys.argv[1:] if argv is None else argv):
+        show_help(kind(**known), about)
     args = tyro.cli(kind, args=argv, default=kind(**known), description=about)
     if args.resume:
         args = _resumed(kind, args.resume, argv, about)

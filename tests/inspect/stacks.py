@@ -10,12 +10,13 @@ from gymnasium.vector import AutoresetMode
 
 from adops_wrappers import IntrinsicRewardWrapper, make_shaping
 from tests import toolkit as tk
+from tests.declared import Cases, with_declared
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 GAMMAS = {"gamma_ext": tk.GAMMA_EXT, "gamma_int": tk.GAMMA_INT}
 CLAMP = {**GAMMAS, "ext_coef": 2.0, "int_coef": 0.5, "epsilon": 0.01, "tie_tolerance": 0.02}
 RAMP = {"ramp_updates": 7, "update_every": 3}
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+CASES: Cases = {
     "none": ("none", {"intrinsic_scale": 0.3}),
     "adops": ("adops", GAMMAS),
     "adops-weighted": ("adops", CLAMP),
@@ -35,6 +36,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "guarded": ("guarded", {"update_every": 3}),
     "adops-gated": ("adops-gated", {**CLAMP, "gate": 0.5, "smoothing": 0.2}),
 }
+METHODS = with_declared(CASES)
 
 
 def stack(case: str, env: Any, critic: Any = tk.critic, **more: Any) -> Any:

@@ -10,13 +10,15 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from adops_wrappers import CriticHandle, IntrinsicRewardWrapper, make_shaping
+from adops_wrappers.methods import METHODS as DECLARED
 from tests import toolkit as tk
+from tests.declared import Cases, with_declared
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 STEPS, SEED, UPDATE_EVERY, UPDATES = 60, 11, 4, 10
 ADOPS = {"gamma_ext": tk.GAMMA_EXT, "gamma_int": tk.GAMMA_INT, "add_to_reward": True}
 RAMP = {"ramp_updates": UPDATES, "update_every": UPDATE_EVERY}
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+METHODS: Cases = {
     "none": ("none", {"intrinsic_scale": 0.3}),
     "adops": ("adops", ADOPS),
     "adops-weighted": ("adops", {**ADOPS, "ext_coef": 2.0, "int_coef": 0.5, "epsilon": 0.01}),
@@ -38,6 +40,11 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "bampf-episodic": ("bampf", {"gamma": tk.GAMMA_INT, "episodic": True, "initial": 0.5}),
 }
 SCHEDULED = {"adopes", "adopes-half", "pies"}
+EVERY = {
+    case: (name, settings)
+    for case, (name, settings) in with_declared(METHODS).items()
+    if not DECLARED[name].one_process_only  # it learns from all rows together
+}
 
 
 def actions(n: int = 3, steps: int = STEPS) -> np.ndarray[Any, Any]:
@@ -49,7 +56,7 @@ def critic_of(case: str) -> Any:
 
 
 def wrap(case: str, env: Any, handle: bool = True) -> Any:
-    name, settings = METHODS[case]
+    name, settings = EVERY[case]
     critic = CriticHandle(critic_of(case)) if handle else critic_of(case)
     return make_shaping(name, IntrinsicRewardWrapper(env, tk.source), critic, **settings)
 
@@ -176,7 +183,7 @@ def test_wrapper_of_vector_env_equals_reference(case: str, kind: str, mode: Auto
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("case", METHODS)
+@pytest.mark.parametrize("case", EVERY)
 def test_vector_env_of_wrappers_equals_wrapper_of_vector_env(
     case: str, mode: AutoresetMode
 ) -> None:
@@ -190,7 +197,7 @@ def test_vector_env_of_wrappers_equals_wrapper_of_vector_env(
         [lambda: wrap(case, tk.ScriptedEnv(), handle=False)] * 3, autoreset_mode=mode
     )
     inside = run(inside_env, acts, mode)
-    if case in SCHEDULED and mode is AutoresetMode.NEXT_STEP:
+    if DECLARED[EVERY[case][0]].schedule and mode is AutoresetMode.NEXT_STEP:
         # Inside, a sub-env's counter misses the dummy steps: only the sums R + F are the same.
         keys = ["extrinsic_reward", "raw_intrinsic_reward"]
     else:
