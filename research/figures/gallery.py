@@ -27,6 +27,8 @@ Small worlds in which a persistent bonus leads away from the goal. They are regi
 import `adops_wrappers`: `gymnasium.make("adops/KeyDoor-v0")` creates one env, and
 `gymnasium.make_vec("adops/KeyDoor-v0", num_envs=64)` an exact vector env that steps by table
 lookup. Both take `horizon=`; the vector env also takes `autoreset_mode=`.
+`adops_wrappers.envs.GalleryTensorEnv(4096, "KeyDoor", device="cuda")` steps them in torch, on a
+[GPU](guides/gpu_envs.md) too.
 
 - **Actions**: up, right, down, left. `use` picks up the key in the agent's cell, or opens a door
   next to the agent if it holds the key. Walls and the closed door block moves.
