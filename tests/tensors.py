@@ -11,11 +11,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import adops_wrappers
+
+torch = pytest.importorskip("torch")
 
 PACKAGE = str(Path(adops_wrappers.__file__).parent)
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests import toolkit as tk
@@ -50,6 +51,8 @@ def test_the_steps_lead_to_a_method_that_works_everywhere(tmp_path: Path) -> Non
     assert "passed" in run(tmp_path, "-m", "pytest", *new)
     log = run(tmp_path, "-m", "pytest", "-v", "-p", "no:cacheprovider", *FOUND, "-k", "budget")
     for file in FOUND:
+        if file.endswith("test_backends.py") and find_spec("torch") is None:
+            continue
         assert re.search(rf"^{file}::\S*budget\S* PASSED", log, re.MULTILINE), log
     text = (tmp_path / next(iter(files))).read_text()  # an older Gymnasium has the older env
     (tmp_path / next(iter(files))).write_text(text.replace("CliffWalking-v1", tk.CLIFF))

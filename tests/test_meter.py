@@ -202,7 +202,7 @@ def test_a_state_dict_goes_on_as_the_meter_would() -> None:
 
 
 def test_what_cannot_be_measured_is_said() -> None:
-    env = IntrinsicRewardWrapper(gym.make("CliffWalking-v1"), lambda s, a, n: 0.0)
+    env = IntrinsicRewardWrapper(gym.make("FrozenLake-v1"), lambda s, a, n: 0.0)
     with pytest.raises(ValueError, match="needs a stack with a shaping wrapper"):
         CriticMeter.joined(env)
     plain = NoShapingWrapper(env)

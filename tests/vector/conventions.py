@@ -6,12 +6,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
+import pytest
 from gymnasium.spaces import Dict
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from tests.toolkit import ScriptedEnv
+
+torch = pytest.importorskip("torch")
 
 ROWS = 3
 

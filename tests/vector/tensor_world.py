@@ -9,9 +9,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+
+torch = pytest.importorskip("torch")
 
 READS = ("item", "tolist", "numpy", "cpu", "nonzero", "__array__")
 CASTS = ("__bool__", "__int__", "__float__", "__index__")
